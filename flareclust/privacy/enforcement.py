@@ -47,9 +47,10 @@ _OF_ALL = (
     StepName.OUTCOME_SUMS,
 )
 
-#: The steps after which a job has nothing more to ask, but for profiles and outcomes after the assessment, and so many of these.
+#: The steps after which a job has nothing more to ask, but for profiles and outcomes after the assessment, and so many of each.
 _LAST = (StepName.ASSESS, StepName.PLACE, *StepName.PROFILING)
-_MOST_PROFILING = 7
+_MOST_PROFILING, _MOST_OUTCOMES = 5, 2
+_OUTCOMES = (StepName.OUTCOME_COUNTS, StepName.OUTCOME_SUMS)
 
 
 @dataclass(frozen=True)
@@ -112,11 +113,12 @@ class PolicyEnforcer:
         if (step, round_) in before:
             raise _against(f"was asked for the step {step} of round {round_} before")
         if step in StepName.PROFILING:
-            asked = sum(name in StepName.PROFILING for name, _ in before)
+            outcomes = step in _OUTCOMES
+            asked = sum(name in StepName.PROFILING and (name in _OUTCOMES) == outcomes for name, _ in before)
             again = step == StepName.OWN_CLUSTERS and any(name == step for name, _ in before)
             late = (
                 again
-                or asked >= _MOST_PROFILING
+                or asked >= (_MOST_OUTCOMES if outcomes else _MOST_PROFILING)
                 or not before
                 or before[-1][0] not in (StepName.ASSESS, *StepName.PROFILING)
             )

@@ -51,11 +51,12 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"scale": "robust"},
     {"missing": "mean", "scale": "robust"},
 )
-#: Steps of jobs with secure sums, for several numbers of clusters, with late sites, and of images.
+#: Steps of jobs with secure sums, for several numbers of clusters, with late sites, of images, and of tables with outcomes, whose floors
+#: are in tests/unit/experiment/test_outcomes.py.
 NOT_ASKED = {
     *("keys", "place", "own_clusters", "odd_columns", "profile_totals", "profile_totals_counts"),
     *("score_inertia", "score_silhouette", "names", "moments", "known_moments", "outline"),
-    *("shape", "train", "linear_moments", "linear_gradient"),
+    *("shape", "train", "linear_moments", "linear_gradient", "outcome_counts", "outcome_sums"),
 }
 
 

@@ -140,7 +140,7 @@ def test_the_answer_is_in_the_report_and_kept_with_the_result(rows, evident, tmp
     found = flareclust.stability("pooled", rows(), "2..4", repeats=2, null=19, out=tmp_path / "out")
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     sentence = found.null.sentence
-    assert f"<b>{sentence[:1].upper()}{sentence[1:]}.</b>" in page
+    assert f"<li>{sentence[:1].upper()}{sentence[1:]}.</li>" in page
     for one in found.null.comparisons:
         assert f"<li>{one.said} (p={one.p:.2g})</li>" in page
     assert (f"<li>{sentence}; do not interpret any k</li>" in page) is not evident
