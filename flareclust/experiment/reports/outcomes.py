@@ -14,7 +14,7 @@ from flareclust.experiment.reports.html import cluster_cell
 from flareclust.experiment.reports.table import Cell, Table, numbers
 
 #: Size of the curves, and where their frame begins and ends, in the picture's own units.
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 590, 10, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 574, 10, 330
 
 #: Times at which numbers at risk are shown.
 _TICKS = 6
