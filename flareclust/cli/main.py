@@ -173,7 +173,7 @@ def jobs_export(
     from flareclust.engines.options import JobOptions
     from flareclust.evaluation import selection
     from flareclust.experiment.results.profiled import exports_profile
-    from flareclust.experiment.tables.typed_rows import exported_settings
+    from flareclust.experiment.tables.typed_rows import exported_settings, outcome_facts
     from flareclust.platform.job import build_job, export_job
     from flareclust.protocol import registry
 
@@ -181,6 +181,7 @@ def jobs_export(
     options = JobOptions(k=number, **asked)
     if schema is not None:
         own = exported_settings(algorithm, own, schema, secure_sums=options.secure_sums) | own
+        options = options.model_copy(update={"outcomes": outcome_facts(schema)["outcomes"]})
     options = options.model_copy(update={"profile": exports_profile(profile, algorithm, own, options, schema)})
     job = build_job(registry.get(algorithm), own, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):

@@ -3,9 +3,9 @@
 Outcomes are what happened to the rows' patients; no algorithm sees them. A time is counted at the end of its interval: with an
 interval of 30 days and times in days, an event on day 31 counts at day 60. Times beyond the last one are censored there.
 
-Under a floor no number from 1 to floor - 1 leaves. Of times, consecutive numbers are added up until they reach the floor, and
-count at the time of the middle one of these rows. What is left of all, and a small number of a category, becomes 0 or the floor,
-with the chances that make its mean right. The chance is drawn from the values of the rows themselves, so that the same rows
+Under a floor all numbers that leave are multiples of it, so that no small one follows from others. Of times, each `floor`
+consecutive rows count at the time of the middle one of them. What is left of these, and of the rows of a category, becomes 0 or the
+floor, with the chances that make its mean right. The chance is drawn from the values of the rows themselves, so that the same rows
 always give the same number.
 
 Source: the cell key method of the Australian Bureau of Statistics, after Fraser, Wooton (2005), A proposed method for
@@ -22,6 +22,9 @@ from flareclust._foundation.typing import FloatArray, IntArray
 
 #: Most intervals of a grid of times, and values of a category.
 MOST_TIMES, MOST_VALUES = 4000, 100
+
+#: The most numbers of rows of an answer.
+MOST_NUMBERS = 10**7
 
 #: Rounding errors of a time in units of the grid.
 _ROUNDING = 1e-9
@@ -104,13 +107,13 @@ def counts_by_outcome(outcomes: FloatArray, labels: IntArray, k: int, form: Outc
     return flat.reshape(kinds, k, size)
 
 
-def without_small_numbers(counts: IntArray, floor: int, chances: FloatArray, form: OutcomeForm) -> IntArray:
-    """Return counts (o, k, t) without numbers from 1 to `floor` - 1; `chances` (k,) from 0 to 1 are those of the clusters."""
+def as_multiples(counts: IntArray, floor: int, chances: FloatArray, form: OutcomeForm) -> IntArray:
+    """Return counts (o, k, t) as multiples of `floor`; `chances` (k,) from 0 to 1 are those of the clusters."""
     if floor <= 1:
         return counts
     if form.kind != "time":
-        small = (counts > 0) & (counts < floor)
-        return np.where(small, floor * (chances[None, :, None] < counts / floor), counts)
+        rest = counts % floor
+        return np.asarray(counts - rest + floor * (chances[None, :, None] < rest / floor))
     kept = np.zeros_like(counts)
     for kind, cluster in np.ndindex(counts.shape[:2]):
         _add_up(counts[kind, cluster], kept[kind, cluster], floor, float(chances[cluster]))
@@ -118,14 +121,11 @@ def without_small_numbers(counts: IntArray, floor: int, chances: FloatArray, for
 
 
 def _add_up(counts: IntArray, kept: IntArray, floor: int, chance: float) -> None:
-    """Write counts (t,), added up to the floor or more and moved to the middle, into `kept` (t,), which holds zeros."""
+    """Write counts (t,), `floor` rows after the other at the time of their middle one, into `kept` (t,), which holds zeros."""
     at = np.repeat(np.arange(len(counts)), counts)
-    groups = len(at) // floor
-    if not groups:
-        kept[-1] = floor * (chance < len(at) / floor)
-        return
-    for part in np.split(at, floor * np.arange(1, groups)):
-        kept[part[len(part) // 2]] += len(part)
+    for part in np.split(at, floor * np.arange(1, len(at) // floor + 1)):
+        if len(part) == floor or chance < len(part) / floor:
+            kept[part[len(part) // 2]] += floor
 
 
 def chances_of(X: FloatArray, outcomes: FloatArray, labels: IntArray, k: int) -> FloatArray:

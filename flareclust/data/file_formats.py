@@ -21,7 +21,7 @@ from flareclust.data.memory import RowStore
 Names = tuple[str, ...]
 
 #: The arrays of an npz file that say how often the same row may be there, where a row counts as several, and the rows' outcomes.
-REPEATS, OUTCOMES = "row_repeats", "row_outcomes"
+REPEATS, OUTCOMES, OUTCOME_FORM = "row_repeats", "row_outcomes", "row_outcome_form"
 
 #: What decoders raise for bytes that are no such file, beside OSError.
 DAMAGED = (
@@ -100,6 +100,7 @@ class Source:
         width: number of columns that may be features, likewise.
         repeats: how often the same row may be there, since it counts as several.
         outcomes: of the rows (n, w), where the file has some.
+        outcome_form: what these are, see `Table.outcome_form`.
         shape: height, width and channels of the images in the rows; None for tables.
     """
 
@@ -113,6 +114,7 @@ class Source:
     shape: tuple[int, int, int] | None = None
     repeats: int = 1
     outcomes: FloatArray | None = None
+    outcome_form: tuple[float, ...] | None = None
 
     def cells(self, names: Sequence[str]) -> Iterator[list[Any]]:
         """Give the cells of columns, of which some may be the same, as `columns` does."""

@@ -211,20 +211,24 @@ def _npz_source(stored: zipfile.ZipFile, id_name: str | None, place: str) -> for
 
     n, width = rows.shape if len(rows.shape) == 2 else (None, None)
     chosen = None if names is None else tuple(names[j] for j in others or [])
-    repeats, outcomes = _repeats(stored, keys, place), _outcomes(stored, keys, n, place)
-    return formats.Source(chosen, read, n=n, width=width, repeats=repeats, outcomes=outcomes)
+    repeats, (outcomes, form) = _repeats(stored, keys, place), _outcomes(stored, keys, n, place)
+    return formats.Source(chosen, read, n=n, width=width, repeats=repeats, outcomes=outcomes, outcome_form=form)
 
 
-def _outcomes(stored: zipfile.ZipFile, keys: list[str], n: int | None, place: str) -> FloatArray | None:
-    """Return the outcomes of the rows (n, w) in an npz file; None where it has none."""
-    if formats.OUTCOMES not in keys:
-        return None
-    found = _Member(stored, formats.OUTCOMES)
+def _outcomes(
+    stored: zipfile.ZipFile, keys: list[str], n: int | None, place: str
+) -> tuple[FloatArray | None, tuple[float, ...] | None]:
+    """Return the outcomes of the rows (n, w) in an npz file, and their form; None where it has none."""
+    if formats.OUTCOMES not in keys or formats.OUTCOME_FORM not in keys:
+        return None, None
+    found, form = _Member(stored, formats.OUTCOMES), _Member(stored, formats.OUTCOME_FORM)
     if len(found.shape) != 2 or found.shape[0] != n or found.shape[1] not in (1, 2) or not found.plain:
         raise UserError(
             f"{place}: `{formats.OUTCOMES}` must be one or two 64-bit floats for each row of X, got {found.shape}"
         )
-    return found.whole()
+    if form.shape != (4,) or not form.plain:
+        raise UserError(f"{place}: `{formats.OUTCOME_FORM}` must be four 64-bit floats, got {form.shape}")
+    return found.whole(), tuple(form.whole().tolist())
 
 
 def _repeats(stored: zipfile.ZipFile, keys: list[str], place: str) -> int:

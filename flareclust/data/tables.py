@@ -113,6 +113,7 @@ class Table:
         truth: the known class of each row (n,), where a column of them was asked for.
         outcomes: of the rows (n, w), NaN where unknown, where a schema names some: time and event, or a value
             (`flareclust.core.outcomes`).
+        outcome_form: what these are (`OutcomeForm.numbers`), None without.
         groups: of the rows (n,), where they have outcomes and stand for groups of a policy.
         withdrawn: which rows (n,) only help to divide the others into groups, and are in none that is used; None for no row.
         not_found: the withdrawn ids that no row has.
@@ -132,6 +133,7 @@ class Table:
     unread: Names = ()
     truth: tuple[str, ...] | None = field(default=None, repr=False)
     outcomes: FloatArray | None = field(default=None, repr=False)
+    outcome_form: tuple[float, ...] | None = None
     groups: IntArray | None = field(default=None, repr=False)
     withdrawn: BoolArray | None = field(default=None, repr=False)
     not_found: frozenset[str] = field(default=frozenset(), repr=False)
@@ -238,12 +240,12 @@ class Reader(ABC):
             UserError: a file is not there, is damaged, is in no known format, or has other columns than the first one or other
                 cells than expected; there are no rows, or too many.
         """
-        store, ids, repeats, outcomes = store or RowStore(), Ids(), 1, None
+        store, ids, repeats, outcomes, form = store or RowStore(), Ids(), 1, None, None
         try:
             for file in files:
                 with self._opened(file) as source:
                     repeats, positions = max(repeats, source.repeats), self._positions_in(source, file.place)
-                    outcomes = source.outcomes if len(files) == 1 else None
+                    outcomes, form = (source.outcomes, source.outcome_form) if len(files) == 1 else (None, None)
                     mapped = source.mapped if len(files) == 1 else None
                     if (
                         mapped is not None
@@ -268,7 +270,7 @@ class Reader(ABC):
                 all_ids, ids = ids, Ids()
                 ids.extend(compress(all_ids, kept))
             own_ids = ids if len(ids) else None
-            about |= {"outcomes": outcomes}
+            about |= {"outcomes": outcomes, "outcome_form": form}
             rows = Table(store.rows(), self.names, ids=own_ids, scratch=store.scratch, repeats=repeats, **about)
             return self._finished(rows, files)
         finally:

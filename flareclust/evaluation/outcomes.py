@@ -181,7 +181,9 @@ class ClusterOutcomes:
         if int((self.rows > 0).sum()) < 2:
             return []
         if self.form.kind == "number":
-            return [_welch(*self.arrays[keys.OUTCOME_MOMENTS][:, self.rows > 1])]
+            n, _, squares = moments = self.arrays[keys.OUTCOME_MOMENTS]
+            usable = (n > 1) & (squares > 0)
+            return [_welch(*moments[:, usable])] if usable.sum() > 1 else []
         if self.form.kind == "category":
             return [_chi_square(self.counts[0])]
         if self.form.kind == "ordered":
@@ -209,12 +211,9 @@ def _log_rank(name: str, counts: IntArray) -> OutcomeTest:
         weight = d[at] * (n[at] - d[at]) / (n[at] - 1)
         away += (d_of[:, at] - d[at] * share).sum(axis=1)
         variance += np.diag((weight * share).sum(axis=1)) - (weight * share) @ share.T
-    kept = np.diag(variance) > 0
-    degrees = max(int(kept.sum()) - 1, 0)
-    if not degrees:
-        return OutcomeTest(name, 0.0, 0, 1.0)
-    first = np.flatnonzero(kept)[:-1]
-    statistic = float(away[first] @ np.linalg.solve(variance[np.ix_(first, first)], away[first]))
+    # Clusters that share no stratum are not compared, so the rank may be less than their number minus one.
+    degrees = int(np.linalg.matrix_rank(variance, tol=1e-9 * max(np.diag(variance).max(), 1.0), hermitian=True))
+    statistic = float(away @ np.linalg.pinv(variance, rcond=1e-9, hermitian=True) @ away) if degrees else 0.0
     return OutcomeTest(name, statistic, degrees, _upper_tail(statistic, degrees))
 
 

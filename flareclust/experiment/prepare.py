@@ -31,6 +31,7 @@ from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_
 from flareclust.experiment.tables.typed_rows import (
     compared,
     one_table,
+    outcome_facts,
     own_sites,
     required_schema,
     schema_facts,
@@ -151,7 +152,7 @@ class PocSites:
         like = replace(like, seed=there.seed, table_schema=there.schema)
         prepared = source_of(like)(like)
         if there.own_tables:
-            return replace(prepared, params=required_schema(there.schema))
+            return replace(prepared, params=required_schema(there.schema), **outcome_facts(there.schema))
         files = {site: file_of(kit) for site, kit in there.kits.items()}
         if prepared.dataset is None:
             return replace(prepared, sites=files)

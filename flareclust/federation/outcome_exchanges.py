@@ -15,7 +15,7 @@ from flareclust._foundation.typing import Message
 from flareclust.core import shallow_tree
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
-from flareclust.federation.outcomes import SUMS, ClusterOutcomes
+from flareclust.federation.outcomes import ClusterOutcomes
 from flareclust.protocol import cluster_arrays as keys
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
@@ -24,6 +24,15 @@ from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.federation.server import ServerJob
+
+
+#: What a policy does to outcomes, in words that follow the sites.
+_CHANGES = {
+    "time": "lets out no small numbers, so events count at a time near theirs, and fewer than its floor as none or as many as the floor",
+    "category": "lets out no small numbers, so fewer rows than its floor count as none or as many as the floor",
+    "ordered": "lets out no small numbers, so fewer rows than its floor count as none or as many as the floor",
+    "number": "leaves out rows of no group, and moves values that stand alone in their group towards the others",
+}
 
 
 def outcomes_of_clusters(
@@ -45,20 +54,18 @@ def outcomes_of_clusters(
     finally:
         refused, exchanges.undescribed = exchanges.undescribed, before
     texts = [f"{text} (in the outcomes)" for text in refusal_texts(refused)]
-    adjusted = int(arrays[keys.OUTCOME_ADJUSTED])
+    adjusted = min(int(arrays[keys.OUTCOME_ADJUSTED]), len(exchanges.sites))
+    arrays[keys.OUTCOME_ADJUSTED] = np.array(adjusted)
     if adjusted:
         sites = "a site" if adjusted == 1 else f"{adjusted} sites"
-        texts.append(
-            f"outcomes are not exact: the policy of {sites} lets out no small numbers, so events count at a time near theirs, and "
-            "fewer than its floor as none or as many as the floor"
-        )
+        texts.append(f"outcomes are not exact: the policy of {sites} {_CHANGES[form.kind]}")
     return {keys.OUTCOME_FORM: form.numbers, **arrays}, texts
 
 
 def _counts(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm) -> Message:
     kinds, times = form.shape
     replies = _ask(exchanges, round_, job, StepName.OUTCOME_COUNTS, form, {"o": kinds, "t": times})
-    adjusted = sum(int(reply["adjusted"]) for reply in replies.values())
+    adjusted = _adjusted(replies)
     arrays: Message = {
         keys.OUTCOME_COUNTS: np.sum([reply["counts"] for reply in replies.values()], axis=0),
         keys.OUTCOME_ADJUSTED: np.array(adjusted),
@@ -70,18 +77,30 @@ def _counts(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: Ou
 
 
 def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm) -> Message:
-    origin = 0.0
+    origin, before = 0.0, None
     for again in range(2):  # squares about the mean lose no digits
         asked = replace(round_, index=round_.index + again, task={**round_.task, "origin": np.array(origin)})
         replies = _ask(exchanges, asked, job, StepName.OUTCOME_SUMS, form, {})
-        rows, total, squares = (sum(reply[name] for reply in replies.values()) for name in SUMS.fields)
+        rows, total, squares = (sum(reply[name] for reply in replies.values()) for name in ("rows", "total", "squares"))
+        if before is not None and not np.array_equal(before, rows):
+            raise JobFailed(
+                "sites sent other numbers of rows when they were asked again, so their sums do not go together"
+            )
+        before = rows
         if not np.any(rows):
             raise JobFailed("no cluster is large enough at any site")
         origin += float(np.sum(total) / np.sum(rows))
     n = np.maximum(rows, 1)
     shift = total / n
     moments = np.array([rows, asked.task["origin"] + shift, np.maximum(squares - n * shift**2, 0.0)])
-    return {keys.OUTCOME_MOMENTS: moments, keys.OUTCOME_ADJUSTED: np.array(0)}
+    return {keys.OUTCOME_MOMENTS: moments, keys.OUTCOME_ADJUSTED: np.array(_adjusted(replies))}
+
+
+def _adjusted(replies: Mapping[str, Message]) -> int:
+    """Return at how many sites numbers were changed, as they say; no site counts more than once."""
+    return sum(
+        int(reply["adjusted"]) if site == ALL else min(int(reply["adjusted"]), 1) for site, reply in replies.items()
+    )
 
 
 def _ask(

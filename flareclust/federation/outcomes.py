@@ -3,9 +3,9 @@
 Asked last, of algorithms that are not differentially private, where the schema of the sites' tables names an outcome. Each site
 counts its rows by final cluster and outcome; of an outcome that is a number, it sends sums, first about 0 and then about the mean
 of all sites. A cluster with fewer rows than the site may report counts as empty. A site with a policy counts the rows of a group
-all in one cluster, that of the first row that stands for the group, so that clusters differ by whole groups; it sends no number of
-rows from 1 to its floor less 1 (`flareclust.core.outcomes`), and no number of a row stands alone in the sum of its group (the p % rule
-of `flareclust.core.microaggregation`).
+all in one cluster, that of the first row that stands for the group, so that clusters differ by whole groups, and leaves out groups
+with fewer known outcomes than its floor. It sends multiples of its floor (`flareclust.core.outcomes`). Of a number, no value stands
+alone in the sum of its group (the p % rule of `flareclust.core.microaggregation`), and groups whose values are all alike are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import outcomes as sums
 from flareclust.core.disclosure import LEAST_ROWS, factor
 from flareclust.core.microaggregation import without_dominant
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor
 
 #: What sites answer: rows by kind, cluster and time or value, and of a number rows, differences from an origin, and their squares.
-#: `adjusted` is 1 where a policy has changed small numbers.
+#: `adjusted` is 1 where a policy has changed small numbers, or values that stand alone in their group.
 _COUNTS = Schema(counts=counts("o k t"), adjusted=whole(""))
-SUMS = Schema(rows=counts("k"), total=real("k"), squares=real("k", minimum=0))
+SUMS = Schema(rows=counts("k"), total=real("k"), squares=real("k", minimum=0), adjusted=whole(""))
 
 #: What a task brings beside the final centroids: the form of the outcomes, and of a number its origin.
 _FORM = Schema(outcome_form="f")
@@ -68,11 +68,10 @@ class ClusterOutcomes(Phase):
         found[:, found.sum(axis=(0, 2)) < max(context.min_count, LEAST_ROWS)] = 0
         if not context.grouped:
             return {"counts": found, "adjusted": np.array(0)}
+        # Multiples of what the policy rounds to, so that nothing is left to be rounded.
+        floor = -(-context.min_count // context.round_counts) * context.round_counts
         chances = sums.chances_of(rows.raw, outcomes, labels, k)
-        return {
-            "counts": sums.without_small_numbers(found, context.min_count, chances, form),
-            "adjusted": np.array(1),
-        }
+        return {"counts": sums.as_multiples(found, floor, chances, form), "adjusted": np.array(1)}
 
     def outcome_sums(self, task: Task, rows: SiteRows) -> Message:
         """Return known rows of each final cluster, and the sums of their differences from the origin and of the squares of these."""
@@ -84,9 +83,15 @@ class ClusterOutcomes(Phase):
         k, context = len(task.arrays["centroids"]), rows.context
         known, total, squares = sums.sums_by_cluster(outcomes, labels, k, float(task.arrays["origin"]))
         kept = known >= max(context.min_count, LEAST_ROWS)
-        kept &= squares * known - total**2 > 1e-9 * squares * known  # the mean of rows that are all alike is theirs
+        kept &= ~_alike(outcomes[:, 0], labels, k)  # their mean is theirs
         scale = np.where(kept, factor(known, context.round_counts, context.min_count), 0.0)
-        return {"rows": np.where(kept, known, 0), "total": total * scale, "squares": squares * scale}
+        adjusted = np.array(int(context.grouped))
+        return {
+            "rows": np.where(kept, known, 0),
+            "total": total * scale,
+            "squares": squares * scale,
+            "adjusted": adjusted,
+        }
 
     def _outcomes(self, task: Task, rows: SiteRows, form: OutcomeForm) -> tuple[FloatArray, IntArray]:
         """Return the rows' outcomes (n, w), and their final clusters (n,); Refusal where they have none, or of another form."""
@@ -94,10 +99,12 @@ class ClusterOutcomes(Phase):
         outcomes = rows.table.outcomes
         if outcomes is None:
             raise Refusal(
-                "has no outcomes: its schema names none (outcome), or it reads its rows in parts; give all sites the same schema"
+                "has no outcomes: its mapping lacks their columns, its schema names none (outcome), it reads its rows in parts, or they are "
+                "rows of one table that was split (partition)"
             )
-        last = form.values - 1 if form.kind in ("category", "ordered") else np.inf
-        if outcomes.shape[1] != form.width or (outcomes[:, 0] > last).any():
+        if rows.table.outcome_form != tuple(
+            form.numbers.tolist()
+        ):  # a finer grid, or a category as a number, would disclose more
             raise Refusal("has outcomes of another form than the job asks for; give all sites the same schema")
         own = rows.completed(task.arrays["centroids"])
         labels = self.executor.labels(task, replace(own, rng=stream(self.params.seed, 0, task.site)))
@@ -105,10 +112,22 @@ class ClusterOutcomes(Phase):
         if groups is None:
             return outcomes, labels
         _, first, place = np.unique(groups, return_index=True, return_inverse=True)
+        known = np.bincount(place, ~np.isnan(outcomes).any(axis=1))
+        few = known < rows.context.min_count
         if form.kind == "number":
-            outcomes, kept = without_dominant(outcomes, groups)
+            outcomes, kept = without_dominant(outcomes, place)
+            few |= _alike(outcomes[:, 0], place, len(few))
             outcomes = np.where(kept[:, None] >= 0, outcomes, np.nan)
-        return outcomes, labels[first][place]
+        return np.where(few[place, None], np.nan, outcomes), labels[first][place]
+
+
+def _alike(values: FloatArray, labels: IntArray, k: int) -> BoolArray:
+    """Return which groups (k,) have no two different known values (n,); labels (n,) are -1 for rows of none."""
+    least, largest = np.full(k, np.inf), np.full(k, -np.inf)
+    known = (labels >= 0) & ~np.isnan(values)
+    np.minimum.at(least, labels[known], values[known])
+    np.maximum.at(largest, labels[known], values[known])
+    return np.asarray(least >= largest)
 
 
 def outcome_steps(numbers: Sequence[float] | None) -> tuple[str, ...]:
@@ -130,4 +149,6 @@ def _asked(task: Task) -> tuple[Task, OutcomeForm]:
         form = OutcomeForm.of(asked[ASKED_OUTCOME])
     except ValueError as error:
         raise BadMessage(f"{ASKED_OUTCOME}: {error}") from None
+    if len(centroids) * form.shape[0] * form.shape[1] > sums.MOST_NUMBERS:
+        raise BadMessage(f"{ASKED_OUTCOME}: expected a question about at most {sums.MOST_NUMBERS:,} numbers")
     return replace(task, arrays={name: value for name, value in task.arrays.items() if name not in asked}), form

@@ -147,6 +147,7 @@ def _place(
             about[file_formats.REPEATS] = np.array(rows.repeats)
             if rows.outcomes is not None:
                 about[file_formats.OUTCOMES] = rows.outcomes
+                about[file_formats.OUTCOME_FORM] = np.array(rows.outcome_form)
             np.savez(paths[site], allow_pickle=False, X=rows.X, **about)
         else:
             paths[site] = str(data / f"{site}.npy")

@@ -119,6 +119,7 @@ class PolicyEnforcer:
             late = (
                 again
                 or asked >= (_MOST_OUTCOMES if outcomes else _MOST_PROFILING)
+                or (step == StepName.OUTCOME_COUNTS and asked > 0)
                 or not before
                 or before[-1][0] not in (StepName.ASSESS, *StepName.PROFILING)
             )

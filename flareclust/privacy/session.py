@@ -89,11 +89,13 @@ def _microaggregated(table: Table, floor: int) -> Table:
     if table.outcomes is None:
         X = _stored(table, microaggregate(table.X, floor, table.withdrawn))
         return replace(table, X=X, ids=None, stamp=None, withdrawn=None)
-    sources, groups = list[IntArray](), list[IntArray]()
+    sources, groups, number = list[IntArray](), list[IntArray](), 0
 
     def shown() -> Iterator[FloatArray]:
         for rows, places, own in microaggregate_with_sources(table.X, floor, table.withdrawn):
-            groups.append(own + 1 + (groups[-1].max(initial=-1) if groups else -1))
+            nonlocal number
+            groups.append(own + number)
+            number += int(own.max(initial=-1)) + 1
             sources.append(places)
             yield rows
 

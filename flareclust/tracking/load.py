@@ -76,7 +76,7 @@ def reference_of(
 
 def with_start(experiment: Experiment, prepared: Prepared) -> Prepared:
     """Return a federation that starts from the centroids of the result that the experiment names; UserError where it cannot."""
-    found = reference_of(experiment.start_from, experiment.tracking_uri, "start (--start)")
+    found = reference_of(experiment.start_from, experiment.tracking_uri, "start_from (--start)")
     assert found is not None
     assert found.result is not None
     return started_from(experiment, prepared, found.result, found.name)

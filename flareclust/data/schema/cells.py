@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.validation import LARGEST
 from flareclust.data.arrow_cells import NO_TEXT
 from flareclust.data.cells import YEARS, goes_with
 from flareclust.data.schema.columns import (
@@ -53,6 +54,7 @@ _YEAR = 365.25
 _FAULTS = {
     "number": "no number",
     "negative": "below 0",
+    "early": "below 0, where times begin",
     "whole": "no integer",
     "date": "no date",
     "category": "none of the schema's values",
@@ -333,10 +335,12 @@ class OutcomeReader:
         """Return the outcomes (n, w) of Arrow arrays of cells, of which `before` have come already; NaN where unknown."""
         parts = zip(self.readers, cells, strict=False)
         found = [reader.read(column, before)[0] for reader, column in parts]
+        for reader, one in zip(self.readers, found, strict=True):
+            reader._count("too large", np.asarray((np.abs(one) > LARGEST).any(axis=1)), before)  # to be squared
         if self._outcome.event is None:
             return found[0] if found[0].shape[1] == 1 else found[0] @ np.arange(found[0].shape[1])[:, None]
         time, event = self.readers
-        time._count("negative", found[0][:, 0] < 0, before)
+        time._count("early", found[0][:, 0] < 0, before)
         if event.column.type == "category":
             value = self._outcome.event.partition("=")[2]
             happened = found[1][:, (event.column.values or ()).index(value)]

@@ -60,6 +60,8 @@ class Typed(Reader):
         has_outcome = schema.outcome is not None and not set(schema.outcome.columns) & set(own.lacks)
         self._outcome = OutcomeReader(schema, own, spellings) if has_outcome else None
         self._outcomes = list[FloatArray]()
+        form = schema.outcome_form
+        self._outcome_form = None if form is None else tuple(form.numbers.tolist())
         self._weight = None if schema.weight is None else WeightReader(schema.weight, own, spellings)
         self._most = 1
         self._all: list[ColumnReader | TextReader] = [*self._columns, *self._texts]
@@ -140,6 +142,7 @@ class Typed(Reader):
             unread=tuple(self._unread),
             truth=None if self._truth is None else tuple(self._classes),
             outcomes=np.concatenate(self._outcomes) if self._outcomes else None,
+            outcome_form=self._outcome_form if self._outcomes else None,
         )
 
     def _misnamed(self, names: file_formats.Names) -> list[str]:

@@ -72,7 +72,8 @@ def table_of(*heads: str | Column | Cell, rows: Iterable[Iterable[object]], titl
 def _plain(table: PageTable) -> Table:
     """Return a table of a page with the texts of its cells."""
     rows = ([cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows)
-    return table_of(*table.heads, rows=rows)
+    first, *others = table.heads
+    return table_of(Column(escape(first.text), no_wrap=True), *others, rows=rows)
 
 
 def numbers(*heads: str, **how: Any) -> list[Column]:

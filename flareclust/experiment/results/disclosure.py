@@ -29,7 +29,17 @@ DISCLOSURE, REPORT = "disclosure.json", "report.html"
 PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 
 #: What MLflow has of a tracked run beside the files of the folder, by the output that it shows.
-_IN_MLFLOW = {"centroids": ["centroids.npz", "centroids.csv", "model"], "means": ["profiles.json"]}
+_IN_MLFLOW = {
+    "centroids": ["centroids.npz", "centroids.csv", "model"],
+    "means": ["profiles.json"],
+    "outcomes": ["outcomes.json"],
+}
+
+#: What is to say of numbers of single sites.
+_OF_SITES = (Finding(REVIEW, "numbers of single sites: each site decides whether its own may be released"),)
+
+#: A deviation of so small a part of the mean is a rounding error.
+_ROUNDING = 1e-9
 
 #: Metrics that need the known classes or centroids, which are on the machine of the run only.
 _WITH_TRUTH = ("l2", "mse_matched", "ari", "nmi", "purity", "accuracy", "sigma_max")
@@ -164,7 +174,7 @@ class _Outputs:
         more = {"in_mlflow": _IN_MLFLOW["centroids"], **self._per_row()}
         yield Output(
             *("centroids", "model", "centroids of the clusters", (outcome_files.ARRAYS,), self.rows),
-            findings=(*alone, *self._saturated(more), *self._with_gaps()),
+            findings=(*alone, *self._saturated(more), *self._with_gaps(), *self._of_a_start()),
             properties=more,
         )
         if result.continuity is not None:
@@ -203,6 +213,13 @@ class _Outputs:
                 f"saturated: {per_row['numbers']:,} numbers for {per_row['rows']:,} rows of {whose}, more than {SATURATED} for each",
             )
 
+    def _of_a_start(self) -> Iterator[Finding]:
+        if self.result.experiment.get("start_from"):
+            yield Finding(
+                REVIEW,
+                "begins with the centroids of another result: a row that is in one of the two only may be disclosed",
+            )
+
     def _with_gaps(self) -> Iterator[Finding]:
         if partial.is_partial(self.result.arrays):
             yield Finding(REVIEW, "sites have different columns: how many rows are behind each number is not known")
@@ -214,7 +231,9 @@ class _Outputs:
             return
         alone, arrays = tuple(self._of_one_site()), found.arrays
         left_out = None if self.rows is None else int(((found.rows == 0) & (self.rows.counts[:, 0] > 0)).sum())
-        constant = (arrays[cluster_arrays.SQUARES] == 0) & (found.cells > 0) & ~found.shares
+        deviation = np.sqrt(arrays[cluster_arrays.SQUARES] / np.maximum(found.cells, 1))
+        constant = deviation <= _ROUNDING * np.abs(arrays[cluster_arrays.MEANS]).clip(1e-300)
+        constant &= (found.cells > 0) & ~found.shares
         yield Output(
             *("means", "table", "means of the clusters, with deviations and rules in words"),
             *((REPORT, outcome_files.ARRAYS), Cells(found.cells, self.clusters, found.columns)),
@@ -224,11 +243,17 @@ class _Outputs:
             same=int(constant.sum()),
         )
         yield from self._of_shares(found, left_out)
+        if cluster_arrays.SITE_MEANS in arrays and self.site_rows:
+            rows = np.array([[int(own.sum())] for own in self.site_rows.values()])
+            cells = Cells(rows, list(self.site_rows), ["rows"])
+            yield Output(
+                "site_means", "table", "means of each site", (REPORT, outcome_files.ARRAYS), cells, findings=_OF_SITES
+            )
         if cluster_arrays.BIN_COUNTS in arrays:
             bins = arrays[cluster_arrays.BIN_COUNTS]
             names = [f"{cluster}, {column}" for cluster in self.clusters for column in found.columns]
             cells = Cells(bins.reshape(-1, bins.shape[2]), names, [f"bin {b}" for b in range(bins.shape[2])])
-            yield Output("bins", "table", "rows in bins, and quartiles", (outcome_files.ARRAYS,), cells)
+            yield Output("bins", "table", "rows in bins, and quartiles", (REPORT, outcome_files.ARRAYS), cells)
         if (tree := found.tree) is not None:
             leaves = tree.leaves()
             cells = Cells(tree.rows[leaves], [f"leaf {n}" for n in leaves], self.clusters, divided=True)
@@ -266,14 +291,27 @@ class _Outputs:
         if (found := outcomes_of(self.result.arrays)) is None:
             return
         about = "outcomes", "table", "outcomes of the clusters, with a test", (REPORT, outcome_files.ARRAYS)
+        logged = self._in_mlflow("outcomes")
         if found.form.kind == "number":
-            yield Output(*about, Cells(found.rows[:, None], self.clusters, ["rows"]))
+            yield Output(*about, Cells(found.rows[:, None], self.clusters, ["rows"]), properties=logged)
             return
         kinds = ["censored", "events"] if found.form.kind == "time" else ["rows"]
         names = [f"{cluster}, {kind}" for kind in kinds for cluster in self.clusters]
         heads = [f"{time:g}" for time in found.form.times] if found.form.kind == "time" else list(found.values)
         cells = Cells(found.counts.reshape(-1, len(heads)), names, heads, divided=found.form.kind != "time")
-        yield Output(*about, cells, properties={"width": found.form.every} if found.form.kind == "time" else {})
+        yield Output(
+            *about, cells, properties=logged | ({"width": found.form.every} if found.form.kind == "time" else {})
+        )
+        if (sites := self.result.arrays.get(cluster_arrays.OUTCOME_SITE_COUNTS)) is not None:
+            own = [
+                f"{site}, {name}"
+                for site in self.result.arrays[cluster_arrays.OUTCOME_SITES].tolist()
+                for name in names
+            ]
+            cells = Cells(sites.reshape(-1, len(heads)), own, heads, divided=cells.divided)
+            yield Output(
+                "site_outcomes", "table", "outcomes of the clusters at each site", (outcome_files.ARRAYS,), cells
+            )
 
     def _of_rows(self) -> Iterator[Output]:
         """Give what shows single rows, and pictures."""

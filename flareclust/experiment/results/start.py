@@ -32,7 +32,7 @@ def started_from(experiment: Experiment, prepared: Prepared, earlier: "Result", 
         UserError: they cannot start this run; the text says why.
     """
     if problem := _why_not(experiment, prepared, earlier):
-        raise UserError(f"start (--start): the run cannot start from {name}: {problem}")
+        raise UserError(f"start_from (--start): the run cannot start from {name}: {problem}")
     centroids, columns = earlier.centroids, prepared.columns
     if columns is not None and earlier.columns is not None:
         centroids = centroids[:, [earlier.columns.index(one) for one in columns]]

@@ -137,9 +137,17 @@ def schema_facts(experiment: Experiment) -> dict[str, Any]:
     whole = read_schema(experiment.table_schema)
     schema = without(whole, experiment.truth)
     units = schema.feature_units
-    form = None if whole.outcome_form is None else tuple(whole.outcome_form.numbers.tolist())
-    outcomes = {"outcomes": form, "outcome_names": whole.outcome_names}
-    return {"units": units if any(units) else (), "schema": whole.fingerprint, "words": schema.words, **outcomes}
+    own = {"units": units if any(units) else (), "schema": whole.fingerprint, "words": schema.words}
+    return own | outcome_facts(experiment.table_schema)
+
+
+def outcome_facts(file: str | Path | None) -> dict[str, Any]:
+    """Return the fields of `Prepared` about the outcome that the schema in a file names; none without a file."""
+    if file is None:
+        return {}
+    schema = read_schema(file)
+    form = None if schema.outcome_form is None else tuple(schema.outcome_form.numbers.tolist())
+    return {"outcomes": form, "outcome_names": schema.outcome_names}
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from flareclust.core.outcomes import (
     OutcomeForm,
+    as_multiples,
     chances_of,
     counts_by_outcome,
     sums_by_cluster,
-    without_small_numbers,
 )
 
 TIMES = OutcomeForm("time", every=10.0, until=40.0)
@@ -72,24 +72,25 @@ def test_no_small_number_of_times_remains_and_no_row_is_lost_but_by_chance(
     counts: list[int], floor: int, chance: float
 ) -> None:
     given_ = np.array([[counts], [counts[::-1]]])
-    kept = without_small_numbers(given_, floor, np.array([chance]), TIMES)
-    assert not ((kept > 0) & (kept < floor)).any()
-    total = sum(counts)
-    expected = total if total >= floor else floor if chance < total / floor else 0
+    kept = as_multiples(given_, floor, np.array([chance]), TIMES)
+    assert not (kept % floor).any()
+    total, rest = sum(counts), sum(counts) % floor
+    expected = total - rest + (floor if chance < rest / floor else 0)
     assert kept.sum(axis=(1, 2)).tolist() == [expected, expected]
 
 
 def test_times_are_added_up_to_the_middle_one() -> None:
     counts = np.array([[[0, 0, 0, 0, 0]], [[2, 1, 0, 2, 1]]])
-    kept = without_small_numbers(counts, 3, np.zeros(1), TIMES)
+    kept = as_multiples(counts, 3, np.zeros(1), TIMES)
     assert kept[1, 0].tolist() == [3, 0, 0, 3, 0]  # of 0, 0, 10 the middle is 0; of 30, 30, 40 it is 30
 
 
 def test_small_numbers_of_categories_are_right_on_average() -> None:
-    counts, form = np.array([[[3, 20], [0, 10]]]), OutcomeForm("category", values=2)
+    counts, form = np.array([[[3, 24], [0, 10]]]), OutcomeForm("category", values=2)
     chances = (np.arange(1000) + 0.5) / 1000
-    kept = [without_small_numbers(counts, 10, np.array([one, one]), form) for one in chances]
-    assert np.mean(kept, axis=0).tolist() == [[[3.0, 20.0], [0.0, 10.0]]]
+    kept = [as_multiples(counts, 10, np.array([one, one]), form) for one in chances]
+    np.testing.assert_allclose(np.mean(kept, axis=0), [[[3.0, 24.0], [0.0, 10.0]]])
+    assert not (np.array(kept) % 10).any()
 
 
 def test_the_same_rows_have_the_same_chance_in_any_order() -> None:

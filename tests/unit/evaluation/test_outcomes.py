@@ -144,3 +144,20 @@ def test_clusters_without_known_outcomes_are_left_out_of_tests() -> None:
     assert two.tests() == three.tests()
     assert np.isnan(three.survival[2]).all()
     assert counted(outcomes, np.zeros(300, dtype=np.int64), 2, form).tests() == []
+
+
+def test_clusters_that_share_no_site_are_not_compared_within_sites() -> None:
+    outcomes, labels, _ = rows(1, k=4)
+    place = (labels >= 2).astype(np.int64)  # two clusters at each site
+    plain, by_site = counted(outcomes, labels, 4, OutcomeForm("time", every=1.0, until=40.0), place).tests()
+    assert (plain.degrees, by_site.degrees) == (3, 2)
+    assert by_site.statistic == pytest.approx(log_rank_of_rows(outcomes, labels, place, 4), rel=1e-9)
+    assert by_site.p == pytest.approx(stats.chi2.sf(by_site.statistic, 2), rel=1e-9)
+
+
+def test_clusters_of_one_row_or_without_spread_are_in_no_test_of_means() -> None:
+    arrays = {keys.OUTCOME_FORM: OutcomeForm("number").numbers, keys.OUTCOME_ADJUSTED: np.array(0)}
+    for moments in ([[5, 1], [2, 3], [4, 0]], [[5, 5], [2, 3], [4, 0]]):
+        found = outcomes_of({**arrays, keys.OUTCOME_MOMENTS: np.array(moments, dtype=np.float64)})
+        assert found is not None
+        assert found.tests() == []

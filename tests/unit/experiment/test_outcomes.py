@@ -121,7 +121,7 @@ def test_wrong_cells_are_counted_with_the_others(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,t,e\n1,2,0\n2,-3,1\n3,4,2\n4,,1\n", encoding="utf-8")
     with pytest.raises(UserError) as error:
         read_table(tmp_path / "x.csv", schema)
-    assert "t: 1 cell is below 0, first in row 2" in str(error.value)
+    assert "t: 1 cell is below 0, where times begin, first in row 2" in str(error.value)
     assert "e: 1 cell is neither 0 nor 1, first in row 3" in str(error.value)
 
 
@@ -196,6 +196,9 @@ def test_a_policy_lets_out_no_small_number_and_says_so(folder: Path, outcome: st
         assert not ((sent > 0) & (sent < 10)).any()
     assert int(result.arrays["outcome_adjusted"]) == 3
     assert any("outcomes are not exact: the policy of 3 sites" in warning for warning in result.warnings)
+    rounded = run(folder, outcome, policy={"min_count": 10, "round_counts": 25}, secure_sums=secure_sums)
+    assert not (rounded.arrays["outcome_counts"] % 25).any()
+    assert rounded.outcomes_by_cluster()["rows"].sum() == pytest.approx(3 * ROWS, rel=0.35) or outcome != TIMED
     again = run(folder, outcome, policy={"min_count": 10}, secure_sums=secure_sums)
     np.testing.assert_array_equal(result.arrays["outcome_counts"], again.arrays["outcome_counts"])
 

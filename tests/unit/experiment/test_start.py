@@ -89,7 +89,7 @@ def test_where_nothing_was_withdrawn_the_clusters_stay_where_they_came_to_rest(s
 def test_a_result_that_cannot_start_a_run_is_refused_in_one_sentence(before, sites, algorithm, asked, said):
     with pytest.raises(UserError) as refused:
         flareclust.run(algorithm, sites, start_from=before[1], **{"k": K, **asked})
-    assert str(refused.value).startswith("start (--start): the run cannot start from run: ")
+    assert str(refused.value).startswith("start_from (--start): the run cannot start from run: ")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -115,7 +115,7 @@ def test_columns_are_compared_and_ordered_by_name(tmp_path):
 
 
 def test_a_folder_without_a_result_is_named(tmp_path, sites):
-    with pytest.raises(UserError, match=r"start \(--start\): "):
+    with pytest.raises(UserError, match=r"start_from \(--start\): "):
         flareclust.run("lloyd", sites, K, start_from=tmp_path)
 
 
