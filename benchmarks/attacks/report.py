@@ -93,7 +93,7 @@ The [threat model](threat-model.md#what-remains) has the list. These recover row
 | --- | --- | --- | --- |
 {rest}
 
-- **Tables that change**: results about your table before and after a row was added differ by that row. Agree on how often jobs run over new rows.
+- **Tables that change**: results about your table before and after a row was added differ by that row. Agree on how often jobs run over new rows. Rows that a site [withdraws](policies.md#withdrawn-rows) go with their whole group.
 - **Coarse values**: where values are few, a guess is right now and then. Iris has one decimal; the rows that jobs see, rounded to it, hit 1 of 150 rows, and random rows in their place 0 to 2.
 - **Columns that add up**: each column of a group is looked at by itself. If a table has a total and all but one of its parts, the difference of two means can be one row's value. Leave out totals.
 - **What groups have in common**: size, mean and spread of each group of `min_count` or more rows can be learned.

@@ -138,7 +138,12 @@ def _is_numeric(kind: Any) -> bool:
 def _check_numeric(name: str, column: Any, before: int, place: str) -> None:
     if _is_numeric(column.type) or not len(column):
         return
-    row = before + int(column.is_valid().to_numpy(zero_copy_only=False).argmax()) + 1
+    import pyarrow as pa
+
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if not valid.any() and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return  # the first text comes later
+    row = before + int(valid.argmax()) + 1
     raise UserError(
         f"{place}: {called((name,), 0)} is not numeric ({column.type}), first in row {row}; {CHOOSE_ADVICE}, or {TEXT_ADVICE}"
     )

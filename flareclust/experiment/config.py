@@ -30,6 +30,9 @@ _SAMPLING_ENGINES = ("inprocess", "devices")
 #: What stands for the data of sites that have their own.
 OWN_ROWS = "sites"
 
+#: What stands for the kit of who submitted a job, where that is not here.
+NO_KIT = "that of who submitted it"
+
 
 @dataclass(frozen=True)
 class RowsAsked:

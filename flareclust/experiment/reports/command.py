@@ -10,7 +10,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.settings import as_text
 from flareclust.engines.options import RunSettings
-from flareclust.experiment.config import OWN_ROWS, Experiment
+from flareclust.experiment.config import NO_KIT, OWN_ROWS, Experiment
 from flareclust.experiment.tables.typed_rows import settled_settings
 
 #: The settings that a command has with their values, in this order.
@@ -36,8 +36,9 @@ def study_command(experiment: Mapping[str, Any], asked: Mapping[str, Any]) -> st
 
 
 def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequence[str] = ()) -> str:
-    """Return the command line that runs an experiment again, with more options; empty for rows that were in memory."""
-    if not experiment or experiment.get("data") == "own data":
+    """Return the command line that runs an experiment again, with more options; empty for rows that were in memory, and for jobs of
+    others."""
+    if not experiment or experiment.get("data") == "own data" or experiment.get("kit") == NO_KIT:
         return ""
     words = ["flareclust", command, str(experiment["algorithm"])]
     k_range = experiment.get("k_range")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.experiment.config import make_experiment
+from flareclust.experiment.config import NO_KIT, make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.results.evaluate import evaluate
 from flareclust.experiment.results.result import Result
@@ -14,8 +14,8 @@ from flareclust.preparation import result as partial
 from flareclust.protocol.outcome import ARRAYS, Outcome
 from flareclust.protocol.task import StepName
 
-#: What the server's summary of a job says, and stands for the kit of who submitted it where that is not here.
-_SAID, _NO_KIT = ("algorithm", "k", "seed", "params"), "that of who submitted it"
+#: What the server's summary of a job says.
+_SAID = ("algorithm", "k", "seed", "params")
 
 
 def is_of_job(about: Mapping[str, Any]) -> bool:
@@ -40,7 +40,7 @@ def result_of_job(outcome: Outcome, about: Mapping[str, Any], folder: Path | Non
     own = {name: about[name] for name in ("algorithm", "k", "seed")}
     agreed = params.pop("table_schema", None)
     experiment = make_experiment(
-        **{"kit": _NO_KIT, **{name: value for name, value in asked.items() if value is not None}},
+        **{"kit": NO_KIT, **{name: value for name, value in asked.items() if value is not None}},
         **own,
         engine="production",
         params=params,

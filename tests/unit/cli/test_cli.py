@@ -260,7 +260,8 @@ def test_list_names_every_algorithm_with_its_settings(command):
 
 def test_list_shows_the_phases_and_stages_of_an_algorithm(command):
     listed = json.loads(command("list", "--stages", "lloyd", "--json").out)["lloyd"]
-    assert [one["name"] for one in listed["phases"]][-4:] == ["rounds", "Assessment", "Placing", "ClusterProfiles"]
+    last = ["rounds", "Assessment", "Placing", "ClusterProfiles", "ClusterOutcomes"]
+    assert [one["name"] for one in listed["phases"]][-5:] == last
     assert [one["name"] for one in listed["stages"]][:2] == ["PolicyStage", "MaskingStage"]
     printed = command("list", "--stages", "lloyd").out
     assert all(one["name"] in printed for one in (*listed["phases"], *listed["stages"]))
