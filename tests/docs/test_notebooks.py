@@ -24,10 +24,10 @@ VARIES = "varies"
 
 
 def shown(cell: NotebookNode) -> list[tuple[str, str]]:
-    """Return the outputs of a cell: kind and text, pictures without their bytes."""
+    """Return the outputs of a cell: kind and text, pictures without their bytes, and not what a first run says of compiling."""
     outputs = []
     for output in cell.get("outputs", []):
-        if output.output_type == "stream":
+        if output.output_type == "stream" and not output.text.startswith("compiling the numeric kernels"):
             outputs.append((str(output.name), str(output.text)))
         for kind, text in output.get("data", {}).items():
             outputs.append(

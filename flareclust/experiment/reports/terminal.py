@@ -1,5 +1,6 @@
 """What the command line shows a person."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -104,11 +105,8 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
 
 def say_if_compiling() -> None:
     """Say on stderr that a first run compiles, which takes seconds without another sign of life."""
-    if compiles_first():
-        say(
-            "compiling the numeric kernels, once for this installation: some tens of seconds",
-            console=Console(stderr=True),
-        )
+    if compiles_first():  # plain, since a console makes a part of a notebook's page of it
+        print("compiling the numeric kernels, once for this installation: some tens of seconds", file=sys.stderr)
 
 
 @contextmanager
