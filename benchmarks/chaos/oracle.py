@@ -84,6 +84,8 @@ def wrong_in_failure(schedule: Schedule, job: str, error: Exception) -> list[str
     if SERVER in schedule.hosts or len(SITES) - len(lost) < least:
         if isinstance(error, JobFailed) and "no reason that this kit may read" not in str(error):
             return []
+        if any(fault.kind == "clock" and fault.host == SERVER for fault in schedule.faults) and "clock" in str(error):
+            return []  # the certificates of a federation that was just made are of no day that the server knows
         return [f"{job}: the failure has no reason: {error}"]
     return [f"{job}: failed although enough sites were well: {error}"]
 

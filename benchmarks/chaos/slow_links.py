@@ -44,10 +44,11 @@ class SlowLinks:
         thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         thread.start()
         listening = asyncio.run_coroutine_threadsafe(asyncio.start_server(self._accept, *self._here), self._loop)
-        listening.result(10)
+        server = listening.result(10)
         try:
             yield self
         finally:
+            self._loop.call_soon_threadsafe(server.close)  # else the next federation may find its port in use
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join(10)
 

@@ -146,6 +146,13 @@ def quiet() -> AbstractContextManager[None]:
     return _QUIET.inside()
 
 
+#: Why a server that is there may turn a kit away; it does not tell which it is.
+_NO_FIT = (
+    "kits of another provisioning do not fit, and none does while the clock of the server, or of this machine, is outside the "
+    "days of its certificate; compare both clocks, then look where the kit is from"
+)
+
+
 def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
     """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
     user, place = about["username"], (about["host"], int(about["port"]))
@@ -163,10 +170,7 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
         if there and speaks_tls(*place, timeout=2):  # before and after; else it may just have come back
             if (ended := server_ends_soon(kit, *place)) is not None:
                 raise UserError(ended) from None
-            raise UserError(
-                f"the server {server} is there but does not talk to the kit of {user}: is it of this federation? Kits of "
-                "another provisioning do not fit"
-            ) from None
+            raise UserError(f"the server {server} is there but does not talk to the kit of {user}: {_NO_FIT}") from None
         raise JobFailed(
             f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",
             transient=True,
@@ -177,9 +181,7 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
             transient=True,
         ) from None
     except (AuthenticationError, AuthorizationError) as error:
-        raise UserError(
-            f"the server {server} does not accept the kit of {user} ({error}); kits of another provisioning do not fit"
-        ) from None
+        raise UserError(f"the server {server} does not accept the kit of {user} ({error}): {_NO_FIT}") from None
 
 
 def _close(session: Session) -> None:

@@ -310,7 +310,7 @@ def refuse(listener, times):
 @pytest.mark.parametrize(
     ("there", "error", "words"),
     [
-        ("speaks", UserError, "does not talk to the kit"),
+        ("speaks", UserError, "does not talk to the kit .* compare both clocks"),
         ("goes away", JobFailed, "does not answer"),
         (
             "listens",
