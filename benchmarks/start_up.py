@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from benchmarks.speed import page
-from flareclust.data.memory import usable_cores
+from flareclust._foundation.machine import usable_cores
 
 RECORD = Path(__file__).resolve().parent / "records" / "start_up.json"
 

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.speed import page
+from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.memory import usable_cores
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol import registry

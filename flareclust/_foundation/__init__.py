@@ -6,6 +6,7 @@ __all__ = [
     "errors",
     "extras",
     "interrupts",
+    "machine",
     "options",
     "own_files",
     "published",

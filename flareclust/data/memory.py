@@ -1,4 +1,4 @@
-"""What this machine has: processor cores, and memory for tables, in sizes as people write them, with the limit of a run.
+"""Memory for tables: sizes as people write them, and the limit of a run.
 
 Rows that come in pieces are in memory while they fit, else in a file that has no name and goes with the process.
 """
@@ -6,7 +6,6 @@ Rows that come in pieces are in memory while they fit, else in a file that has n
 import math
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ import numpy as np
 import psutil
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.machine import machine_memory
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.core.chunks import PIECE, pieces
 
@@ -35,28 +35,6 @@ def parse_size(text: str) -> int | None:
     match = _SIZE.fullmatch(text.strip())
     size = float(match[1]) * (1024 if match[3] else 1000) ** _POWER[match[2]] if match else 0.0
     return int(size) if 0 < size < math.inf else None
-
-
-def machine_memory() -> int:
-    """Return the bytes of memory that this process may have: the machine's, or less where its container or service is limited."""
-    return min(int(psutil.virtual_memory().total), *_group_limits(), sys.maxsize)
-
-
-def _group_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
-    """Give the limits of this process's control groups, which only Linux has, from its own up to the topmost that is seen here."""
-    try:
-        lines = own.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)  # none are named in version 2
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        top = root / "memory" if controllers else root
-        group = top.joinpath(path.lstrip("/"))
-        for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):  # a folder outside the container, or no limit
-                yield int(folder.joinpath("memory.limit_in_bytes" if controllers else "memory.max").read_text())
 
 
 def _run_limit() -> int:
@@ -83,11 +61,6 @@ def check_fits(size: int, place: str) -> None:
             f"{place} has {size:,} bytes of rows, more than the {limit:,} that a run may read (an eighth of the machine's "
             f"memory, or {LIMIT}); use fewer rows or columns, or set {LIMIT}=8GB or the like"
         )
-
-
-def usable_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class RowStore:

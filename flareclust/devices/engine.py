@@ -14,11 +14,11 @@ from time import perf_counter
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
 from flareclust.core.runtime import one_thread
 from flareclust.data.devices import Devices
-from flareclust.data.memory import usable_cores
 from flareclust.devices.rows import answers_of_many
 from flareclust.engines.options import JobOptions
 from flareclust.federation import FederationOptions, OnRound, run_federation

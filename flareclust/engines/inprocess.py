@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, Reading, never_abort
-from flareclust.data.memory import site_limit, usable_cores
+from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import computed

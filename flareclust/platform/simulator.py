@@ -21,10 +21,11 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.interrupts import deferred_signals
+from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import Reading
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE, read_labels
-from flareclust.data.memory import site_limit, usable_cores
+from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
 from flareclust.federation import OnRound

@@ -13,10 +13,11 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo, model_validator
 
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.machine import machine_memory
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 from flareclust._foundation.typing import Agreement, Reading
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.memory import machine_memory, parse_size
+from flareclust.data.memory import parse_size
 from flareclust.data.sql_tables import PREFIX
 from flareclust.data.tables import FORMATS
 from flareclust.sites.cluster import is_address

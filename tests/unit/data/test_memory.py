@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
+from flareclust._foundation.machine import _group_limits, machine_memory
 from flareclust.data import csv_files, memory
-from flareclust.data.memory import LIMIT, RowStore, _group_limits, _run_limit, machine_memory, parse_size
+from flareclust.data.memory import LIMIT, RowStore, _run_limit, parse_size
 from flareclust.data.tables import File, Numbers, read_table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
