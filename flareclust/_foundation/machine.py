@@ -8,6 +8,9 @@ from pathlib import Path
 
 import psutil
 
+#: Where Linux lists the control groups of a process, and where their files are.
+_OWN, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+
 
 def machine_memory() -> int:
     """Return the bytes of memory that this process may have: the machine's, or less where its container or service is limited."""
@@ -15,22 +18,39 @@ def machine_memory() -> int:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use: those that it may run on, or less where its container or service has a quota."""
+    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(own, *map(int, _group_quotas()), sys.maxsize))
 
 
-def _group_limits(own: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> Iterator[int]:
-    """Give the limits of this process's control groups, which only Linux has, from its own up to the topmost that is seen here."""
+def _group_limits(own: Path = _OWN, root: Path = _ROOT) -> Iterator[int]:
+    """Give the limits of memory of this process's control groups."""
+    for folder, version in _groups("memory", own, root):
+        with suppress(OSError, ValueError):  # a folder outside the container, or no limit
+            yield int(folder.joinpath("memory.limit_in_bytes" if version == 1 else "memory.max").read_text())
+
+
+def _group_quotas(own: Path = _OWN, root: Path = _ROOT) -> Iterator[float]:
+    """Give the numbers of cores whose time this process's control groups may take."""
+    for folder, version in _groups("cpu", own, root):
+        names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
+        with suppress(OSError, ValueError):  # "max" where there is no quota in version 2
+            time, period = (float(text) for name in names for text in folder.joinpath(name).read_text().split())
+            if time > 0:  # -1 is none in version 1
+                yield time / period
+
+
+def _groups(controller: str, own: Path, root: Path) -> Iterator[tuple[Path, int]]:
+    """Give the control groups of this process, which only Linux has, from its own up to the topmost that is seen here, and their version."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)  # none are named in version 2
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        top = root / "memory" if controllers else root
+        top = root / controller if controllers else root
         group = top.joinpath(path.lstrip("/"))
         for folder in (group, *group.parents):
-            with suppress(OSError, ValueError):  # a folder outside the container, or no limit
-                yield int(folder.joinpath("memory.limit_in_bytes" if controllers else "memory.max").read_text())
+            yield folder, 1 if controllers else 2

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from flareclust._foundation.errors import Refusal, UserError
-from flareclust._foundation.machine import _group_limits, machine_memory
 from flareclust.data import csv_files, memory
 from flareclust.data.memory import LIMIT, RowStore, _run_limit, parse_size
 from flareclust.data.tables import File, Numbers, read_table
@@ -177,37 +176,6 @@ def test_the_limit_is_a_size_or_an_eighth_of_the_memory(monkeypatch):
     with pytest.raises(UserError, match="FLARECLUST_MEMORY must be a size such as \"8GB\", got 'much'"):
         _run_limit()
     assert [parse_size(text) for text in ("8GB", "1.5 MiB", "0", "x")] == [8 * 10**9, 3 << 19, None, None]
-
-
-#: What a process reads of its control groups: the line in /proc/self/cgroup, the files with limits, and the least of these.
-GROUPS = {
-    "a container": ("0::/", {"memory.max": "1100000000"}, 1_100_000_000),
-    "a service in a slice": ("0::/a.slice/b.service", {"a.slice/memory.max": "5000", "a.slice/b.service/memory.max": "max"}, 5000),
-    "a container, seen from outside": ("0::/docker/12ab", {"memory.max": "7000"}, 7000),
-    "version 1": ("3:cpu:/x\n4:memory:/docker/12ab", {"memory/memory.limit_in_bytes": "6000", "cpu/memory.max": "1"}, 6000),
-    "a group in version 1": (
-        "3:cpu:/x\n4:hugetlb,memory:/docker/12ab",
-        {"memory/docker/12ab/memory.limit_in_bytes": "5000", "memory/memory.limit_in_bytes": "6000", "memory/x/memory.limit_in_bytes": "1"},
-        5000,
-    ),
-    "no limit": ("0::/a", {"a/memory.max": "max"}, None),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", GROUPS)
-def test_memory_is_that_of_the_container(tmp_path, case):
-    line, files, limit = GROUPS[case]
-    (tmp_path / "cgroup").write_text(f"1:name=systemd:/\n{line}\n")
-    for name, text in files.items():
-        file = tmp_path / "fs" / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(f"{text}\n")
-    assert min(_group_limits(tmp_path / "cgroup", tmp_path / "fs"), default=None) == limit
-
-
-def test_a_system_without_control_groups_has_no_limits(tmp_path):
-    assert list(_group_limits(tmp_path / "none", tmp_path)) == []
-    assert 0 < machine_memory() <= psutil.virtual_memory().total
 
 
 def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_path, monkeypatch, caplog):
