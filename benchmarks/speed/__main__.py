@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.speed import cases, contenders, machine, page, picture, runs
 from benchmarks.speed.measure import measured
+from flareclust.core.threads import set_threads
 
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed.json"
 CONTENDERS = {
@@ -43,6 +44,7 @@ def main() -> None:
     for threads in (1, 2):
         groups = [group for group in CONTENDERS if options.only in (None, group) and threads == cases.threads_of(group)]
         if groups:
+            set_threads(threads)
             with threadpool_limits(threads):
                 record = _measure(groups, threads, record, options)
     if options.record:

@@ -78,6 +78,11 @@ _RUN: Mapping[str, Option] = {
         bool, "Read all tables, say what they hold or what is wrong, and train nothing.", False, ("--dry-run",)
     ),
     "seed": Option(int, "Decides the partition and every random choice.", 0),
+    "threads": Option(
+        int,
+        "Threads that a process computes with; by default one for each core that it may use. No result depends on it.",
+        envvar="FLARECLUST_THREADS",
+    ),
     "engine": Option(
         str,
         "simulator (NVFlare; the default), inprocess, devices (many small sites), poc (see `flareclust poc`), or production.",

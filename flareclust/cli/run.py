@@ -34,6 +34,7 @@ def run(
     resume: str | None,
     track: bool,
     as_json: bool,
+    threads: int | None,
     **asked: Any,
 ) -> None:
     """Cluster data that are spread over sites, and say how well it went."""
@@ -41,6 +42,10 @@ def run(
     from flareclust.experiment.reports import terminal
     from flareclust.protocol import registry
 
+    if threads is not None:
+        from flareclust.core.threads import set_threads
+
+        set_threads(threads)
     for option, value in (("--register", register_as), ("--experiment", mlflow_experiment)):
         if value is not None and not track:
             raise UserError(f"{option} needs tracking; leave out --no-track")

@@ -42,5 +42,6 @@ __all__ = [
     "site_clusters",
     "spectral",
     "split_merge",
+    "threads",
     "trimming",
 ]

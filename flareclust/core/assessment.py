@@ -15,6 +15,7 @@ from flareclust.core.arrays import as_centroids, as_matrix
 from flareclust.core.chunks import pieces
 from flareclust.core.group_kernels import add_assessed
 from flareclust.core.kernels import two_nearest
+from flareclust.core.threads import Team, team
 
 Distances = Callable[[FloatArray], FloatArray]
 
@@ -44,11 +45,18 @@ def assessment_sums(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, Messa
     centroids = as_centroids(centroids, X.shape[1])
     n, k = len(X), len(centroids)
     labels, sums = np.empty(n, np.int64), (np.zeros(k, np.int64), np.zeros(k), np.zeros(k), np.zeros(k))
-    for part in pieces(n, X.shape[1]):
-        squared, second = np.empty(len(labels[part])), np.empty(len(labels[part]))
-        two_nearest(X[part], centroids, labels[part], squared, second)
-        add_assessed(labels[part], squared, second, *sums)
+    with team(X.size * k) as own:
+        for part in pieces(n, X.shape[1]):
+            squared, second = _two_nearest(own, X[part], centroids, labels[part])
+            add_assessed(labels[part], squared, second, *sums)
     return labels, dict(zip(SUMS, sums, strict=True))
+
+
+def _two_nearest(own: Team, X: FloatArray, centroids: FloatArray, labels: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Set the labels, and return the squared distances, of `two_nearest`."""
+    squared, second = np.empty(len(X)), np.empty(len(X))
+    own.each(lambda part: two_nearest(X[part], centroids, labels[part], squared[part], second[part]), own.parts(len(X)))
+    return squared, second
 
 
 def without_small(sums: Message, min_count: int) -> Message:

@@ -1,5 +1,6 @@
 """k-means on one site's rows: Lloyd's algorithm, its starts, and what may be asked of a clustering afterwards."""
 
+from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
 
@@ -13,10 +14,12 @@ from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights, check_rows
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
-from flareclust.core.kernels import column_means, column_moments
+from flareclust.core.kernels import column_means, column_moments, moments_within
 from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
-from flareclust.core.screen import Screen, labels_once, once_about, screen_of
+from flareclust.core.screen import Screen, labels_once, once_about, part_of_screen, screen_of
 from flareclust.core.seeds import seeds_of
+from flareclust.core.threads import ALONE, LINE, Team, team
+from flareclust.core.two_best import TILE
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000
@@ -85,7 +88,8 @@ def lloyd(
     X = _some_rows(X)
     start, mass = as_centroids(centroids, X.shape[1]), as_weights(weights, len(X))
     max_iter, tol = _stopping(max_iter, tol)
-    return _lloyd(_prepared(X, mass, len(start)), start, max_iter, tol, aborted)
+    with team(X.size * len(start)) as own:
+        return _lloyd(_prepared(X, mass, len(start), own), start, max_iter, tol, aborted)
 
 
 def kmeans(
@@ -128,9 +132,10 @@ def kmeans(
 
     starts = (start() for _ in range(n_init))
     first = [next(starts)]  # before what the runs need is made: both take memory
-    rows = _prepared(X, mass, k)
-    # min keeps the first of equals.
-    return min((_lloyd(rows, at, max_iter, tol, aborted) for at in chain(first, starts)), key=lambda c: c.inertia)
+    with team(X.size * k) as own:
+        rows = _prepared(X, mass, k, own)
+        # min keeps the first of equals.
+        return min((_lloyd(rows, at, max_iter, tol, aborted) for at in chain(first, starts)), key=lambda c: c.inertia)
 
 
 def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
@@ -142,11 +147,16 @@ def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
     centroids = as_centroids(centroids, X.shape[1])
     labels, squared = np.zeros(len(X), np.int64), np.empty(len(X))
     scale, origin = once_about(X, centroids)
-    if scale:
-        labels_once(X, origin, scale, centroids, labels)
-        kernels.own_distances(X, centroids, labels, squared)
-    else:
-        kernels.nearest_centroids(X, centroids, labels, squared)
+
+    def assign_part(part: slice) -> None:
+        if scale:
+            labels_once(X[part], origin, scale, centroids, labels[part])
+            kernels.own_distances(X[part], centroids, labels[part], squared[part])
+        else:
+            kernels.nearest_centroids(X[part], centroids, labels[part], squared[part])
+
+    with team(X.size * len(centroids)) as own:
+        own.each(assign_part, own.parts(len(X), TILE))
     return labels, squared
 
 
@@ -201,16 +211,18 @@ class _Prepared(NamedTuple):
     variance: FloatArray
     screen: Screen
     pyramid: Pyramid | None
+    team: Team
 
 
-def _prepared(X: FloatArray, weights: FloatArray, k: int) -> _Prepared:
-    origin, variance = moments(X)
-    return _Prepared(X, weights, origin, variance, screen_of(X, origin, variance), pyramid_of(X, weights, origin, k))
+def _prepared(X: FloatArray, weights: FloatArray, k: int, own: Team) -> _Prepared:
+    origin, variance = moments(X, own)
+    screen, pyramid = screen_of(X, origin, variance, own), pyramid_of(X, weights, origin, k)
+    return _Prepared(X, weights, origin, variance, screen, pyramid, own)
 
 
 def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborted: AbortCheck) -> Clustering:
     """Compute what `lloyd` promises from checked input; `start` is not changed."""
-    X, weights, origin, variance, screen, pyramid = rows
+    X, weights, origin, variance, screen, pyramid, own = rows
     n, d = X.shape
     k = len(start)
     centroids = start.copy()
@@ -230,21 +242,90 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
             labels.fill(-1)
             status = kernels.MOVING
         n_steps = min(per_call if pyramid is None else min(per_call, 2), max_iter - n_iter)
-        steps, status = kernels.lloyd_steps(
-            X, weights, origin, centroids, labels, squared, n_steps, threshold, status, screen
-        )
+        run_steps = kernels.lloyd_steps if own.threads == 1 else partial(_steps_of_team, own)
+        steps, status = run_steps(X, weights, origin, centroids, labels, squared, n_steps, threshold, status, screen)
         n_iter += steps
         labelled, by_cells = n_iter, pyramid is not None
         earlier.fill(np.nan)
     if status != kernels.SETTLED:
-        kernels.label_rows(X, origin, centroids, labels, squared, screen)
-        kernels.own_distances(X, centroids, labels, squared)
+        _label_rows(own, X, origin, centroids, labels, squared, screen)
+        _own_distances(own, X, centroids, labels, squared)
     inertia = float(np.multiply(weights, squared, out=squared).sum())
     counts = np.bincount(labels, minlength=k)
     if counts.all():
         return Clustering(centroids, labels, counts, inertia, n_iter)
     kept = counts > 0
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
+
+
+def _steps_of_team(
+    own: Team,
+    X: FloatArray,
+    weights: FloatArray,
+    origin: FloatArray,
+    centroids: FloatArray,
+    labels: IntArray,
+    squared: FloatArray,
+    n_steps: int,
+    tol: float,
+    status: int,
+    screen: Screen,
+) -> tuple[int, int]:
+    """Do what `kernels.lloyd_steps` does, bit for bit, in threads."""
+    sums, mass = np.empty(centroids.shape), np.empty(len(centroids))
+    for step in range(n_steps):
+        changed = _label_rows(own, X, origin, centroids, labels, squared, screen)
+        if changed == 0 and status != kernels.RELOCATED:
+            _own_distances(own, X, centroids, labels, squared)
+            return step + 1, kernels.SETTLED
+        _cluster_sums(own, X, weights, origin, labels, sums, mass)
+        status = kernels.MOVING
+        if mass.min() == 0.0:
+            _own_distances(own, X, centroids, labels, squared)
+            if kernels.give_rows_to_empty_clusters(weights, mass, labels, squared):
+                _cluster_sums(own, X, weights, origin, labels, sums, mass)
+                status = kernels.RELOCATED
+        if kernels.move_centroids(sums, mass, origin, centroids) <= tol:
+            return step + 1, kernels.WITHIN_TOLERANCE
+    return n_steps, status
+
+
+def _label_rows(
+    own: Team,
+    X: FloatArray,
+    origin: FloatArray,
+    centroids: FloatArray,
+    labels: IntArray,
+    squared: FloatArray,
+    screen: Screen,
+) -> int:
+    def label(part: slice) -> int:
+        within = part_of_screen(screen, part)
+        return kernels.label_rows(X[part], origin, centroids, labels[part], squared[part], within)
+
+    return sum(own.each(label, own.parts(len(X), TILE)))
+
+
+def _own_distances(own: Team, X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> None:
+    own.each(lambda part: kernels.own_distances(X[part], centroids, labels[part], squared[part]), own.parts(len(X)))
+
+
+def _cluster_sums(
+    own: Team,
+    X: FloatArray,
+    weights: FloatArray,
+    origin: FloatArray,
+    labels: IntArray,
+    sums: FloatArray,
+    mass: FloatArray,
+) -> None:
+    """Divide the columns where each thread has whole lines of the processor's cache of them, else the clusters."""
+    k, d = sums.shape
+    rows = X, weights, origin, labels, sums, mass
+    if d >= LINE * own.threads:
+        own.each(lambda part: kernels.sums_within(*rows, 0, k, part.start, part.stop), own.parts(d, LINE))
+    else:
+        own.each(lambda part: kernels.sums_within(*rows, part.start, part.stop, 0, d), own.parts(k))
 
 
 def _means(X: FloatArray) -> FloatArray:
@@ -256,13 +337,16 @@ def _means(X: FloatArray) -> FloatArray:
     return mean
 
 
-def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def moments(X: FloatArray, own: Team = ALONE) -> tuple[FloatArray, FloatArray]:
     """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
     d = X.shape[1]
     if d == 1:  # a single column is added up in another order
         return X.mean(axis=0), variances(X)
     origin, variance = np.empty(d), np.empty(d)
-    column_moments(X, origin, variance)
+    if d < LINE * own.threads or own.threads == 1:
+        column_moments(X, origin, variance)
+    else:
+        own.each(lambda part: moments_within(X, origin, variance, part.start, part.stop), own.parts(d, LINE))
     return origin, variance
 
 

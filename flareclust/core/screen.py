@@ -18,6 +18,7 @@ import numpy as np
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
 from flareclust.core.runtime import kernel
+from flareclust.core.threads import ALONE, Team
 from flareclust.core.two_best import GROUP, TILE, two_best
 
 _FAST = {"contract", "nsz", "nnan"}
@@ -37,7 +38,7 @@ class Screen(NamedTuple):
     longest: FloatArray
 
 
-def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen:
+def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray, own: Team = ALONE) -> Screen:
     """Return the screen of rows (n, d) whose columns have these means and variances.
 
     There is none for rows in a mapped file, because it takes half their memory, nor for numbers that float32 cannot hold.
@@ -50,8 +51,18 @@ def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray) -> Screen
     tiles = np.empty((-(-n // TILE), d, TILE), np.float32)
     tiles[n // TILE :] = 0.0  # where the last tile has no rows
     longest = np.zeros(len(tiles))
-    _fill_tiles(X, origin, scale, tiles, longest)
+    own.each(lambda part: _fill_tiles(X[part], origin, scale, *_of_rows(part, tiles, longest)), own.parts(n, TILE))
     return Screen(scale, tiles, longest)
+
+
+def part_of_screen(screen: Screen, part: slice) -> Screen:
+    """Return the screen of some rows; they begin with a tile."""
+    return Screen(screen.scale, *_of_rows(part, screen.tiles, screen.longest))
+
+
+def _of_rows(part: slice, tiles: Array, longest: FloatArray) -> tuple[Array, FloatArray]:
+    own = slice(part.start // TILE, -(-part.stop // TILE))
+    return tiles[own], longest[own]
 
 
 @kernel()

@@ -1,5 +1,6 @@
 """Choosing rows to start from: greedy k-means++ and farthest-first traversal."""
 
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +11,7 @@ from flareclust._foundation.typing import AbortCheck, Array, FloatArray, IntArra
 from flareclust.core.arrays import as_count, as_matrix, as_rows, as_weights
 from flareclust.core.chunks import is_mapped
 from flareclust.core.runtime import kernel
+from flareclust.core.threads import Team, team
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 100_000_000
@@ -69,21 +71,60 @@ def seeds_of(
     """Compute what `kmeans_plusplus` promises from checked input; `mass` (n,) are the weights."""
     n = len(X)
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
+    work = X.size * (1 + n_candidates)
     chosen = np.empty(k, np.int64)
     chosen[0] = row_at(mass, mass.sum(), rng.random(1)[0])
     closest, tiles = np.full(n, np.inf), _tiles(X)
     sums = np.empty((1 + n_candidates, -(-n // TILE)))
-    seeds_with(X, mass, tiles, _points(X, chosen[:1]), closest, sums)
-    ends, found = np.cumsum(sums[0]), 1
-    per_call = max(1, _WORK_PER_CALL // (X.size * (1 + n_candidates)))
-    while found < k:
-        stop_if(aborted, f"while choosing seed {found + 1} of {k}")
-        wanted = min(k, found + per_call)
-        uniforms = np.asarray(rng.random((wanted - found) * n_candidates)).reshape(-1, n_candidates)
-        found = more_seeds(X, mass, tiles, uniforms, closest, sums, ends, chosen, found)
-        if found < wanted:
-            return _points(X, chosen[:found]), chosen[:found].copy()
+    with team(work) as own:
+        _seeds_with(own, X, mass, tiles, _points(X, chosen[:1]), closest, sums)
+        ends, found = np.cumsum(sums[0]), 1
+        per_call, choose = max(1, _WORK_PER_CALL // work), more_seeds if own.threads == 1 else partial(_more_seeds, own)
+        while found < k:
+            stop_if(aborted, f"while choosing seed {found + 1} of {k}")
+            wanted = min(k, found + per_call)
+            uniforms = np.asarray(rng.random((wanted - found) * n_candidates)).reshape(-1, n_candidates)
+            found = choose(X, mass, tiles, uniforms, closest, sums, ends, chosen, found)
+            if found < wanted:
+                return _points(X, chosen[:found]), chosen[:found].copy()
     return _points(X, chosen), chosen
+
+
+def _more_seeds(
+    own: Team,
+    X: FloatArray,
+    mass: FloatArray,
+    tiles: Array,
+    uniforms: FloatArray,
+    closest: FloatArray,
+    sums: FloatArray,
+    ends: FloatArray,
+    chosen: IntArray,
+    found: int,
+) -> int:
+    """Do what `more_seeds` does, bit for bit, in threads."""
+    for line in uniforms:
+        if ends[-1] == 0.0:
+            break
+        rows, points = candidates_of(X, mass, X[chosen[found - 1]], closest, ends, line)
+        _seeds_with(own, X, mass, tiles, points, closest, sums)
+        best = best_candidate(sums)
+        chosen[found] = rows[best]
+        ends[:] = np.cumsum(sums[1 + best])
+        found += 1
+    return found
+
+
+def _seeds_with(
+    own: Team, X: FloatArray, mass: FloatArray, tiles: Array, points: FloatArray, closest: FloatArray, sums: FloatArray
+) -> None:
+    def try_in(part: slice) -> None:
+        within = slice(part.start // TILE, -(-part.stop // TILE))
+        found = np.empty((len(points), within.stop - within.start))
+        seeds_with(X[part], mass[part], tiles[within], points, closest[part], found)
+        sums[: len(points), within] = found
+
+    own.each(try_in, own.parts(len(X), TILE))
 
 
 def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
@@ -358,6 +399,39 @@ def rows_drawn(
 
 
 @kernel()
+def candidates_of(
+    X: FloatArray, weights: FloatArray, seed: FloatArray, closest: FloatArray, ends: FloatArray, uniforms: FloatArray
+) -> tuple[IntArray, FloatArray]:
+    """Return the rows (c,) that numbers in [0, 1) draw after the latest seed, and points (1 + c, d): the seed and these rows."""
+    candidates = uniforms.shape[0]
+    at, into, rows = np.empty(candidates), np.empty(candidates, np.int64), np.empty(candidates, np.int64)
+    points = np.empty((1 + candidates, X.shape[1]))
+    points[0] = seed
+    last = np.searchsorted(ends, ends[-1])
+    for t in range(candidates):
+        at[t] = uniforms[t] * ends[-1]
+        # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
+        into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
+    rows_drawn(X, weights, points[0], closest, ends, at, into, rows)
+    for t in range(candidates):
+        points[1 + t] = X[rows[t]]
+    return rows, points
+
+
+@kernel()
+def best_candidate(sums: FloatArray) -> int:
+    """Return the candidate with the least sum; the sums' first line is the seed's."""
+    best, least = 0, np.inf
+    for t in range(sums.shape[0] - 1):
+        total = 0.0
+        for part in sums[1 + t]:
+            total += part
+        if total < least:
+            best, least = t, total
+    return best
+
+
+@kernel()
 def more_seeds(
     X: FloatArray,
     weights: FloatArray,
@@ -374,29 +448,12 @@ def more_seeds(
     Fewer than that where every row of positive weight coincides with a seed. `sums` has room for the seed and the candidates
     of each tile; `ends` are the sums of weights times squared distances to the closest seed, up to the end of each tile.
     """
-    lines, candidates = uniforms.shape
-    at, into, rows = np.empty(candidates), np.empty(candidates, np.int64), np.empty(candidates, np.int64)
-    points = np.empty((1 + candidates, X.shape[1]))
-    for line in range(lines):
+    for line in range(uniforms.shape[0]):
         if ends[-1] == 0.0:
             break
-        points[0] = X[chosen[found - 1]]
-        last = np.searchsorted(ends, ends[-1])
-        for t in range(candidates):
-            at[t] = uniforms[line, t] * ends[-1]
-            # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
-            into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
-        rows_drawn(X, weights, points[0], closest, ends, at, into, rows)
-        for t in range(candidates):
-            points[1 + t] = X[rows[t]]
+        rows, points = candidates_of(X, weights, X[chosen[found - 1]], closest, ends, uniforms[line])
         seeds_with(X, weights, tiles, points, closest, sums)
-        best, least = 0, np.inf
-        for t in range(candidates):
-            total = 0.0
-            for part in sums[1 + t]:
-                total += part
-            if total < least:
-                best, least = t, total
+        best = best_candidate(sums)
         chosen[found] = rows[best]
         ends[:] = np.cumsum(sums[1 + best])
         found += 1

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from flareclust._foundation.typing import AbortCheck
 from flareclust.core.runtime import one_thread
+from flareclust.core.threads import sharing, side_by_side
 
 _T = TypeVar("_T")
 
@@ -29,10 +30,11 @@ def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: i
         works: the bytes of a site's rows, and what to call with a check whether to stop.
         workers: most threads.
     """
-    stopped = Event()
+    stopped, works = Event(), list(works)
+    at_once = sharing() * min(workers, sum(size >= _LARGE for size, _ in works))
 
     def alone(work: Callable[[AbortCheck], _T]) -> _T:
-        with one_thread():
+        with one_thread(), side_by_side(at_once):
             return work(stopped.is_set)
 
     def start(size: int, work: Callable[[AbortCheck], _T]) -> Callable[[], _T]:

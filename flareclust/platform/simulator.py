@@ -23,6 +23,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import Reading
+from flareclust.core.threads import THREADS, allowed_threads
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.data.memory import site_limit
@@ -183,7 +184,7 @@ def _starts_by_itself() -> bool:
 
 
 def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watch) -> None:
-    workspace = scratch / "workspace"
+    workspace, each = scratch / "workspace", max(1, allowed_threads() // threads_for(len(sites)))
     command = [sys.executable, "-m", _NVFLARES if _starts_by_itself() else _OURS, str(scratch / "job")]
     command += ["-w", str(workspace), "-c", ",".join(sites), "-t", str(threads_for(len(sites))), "-l", "concise"]
     if _OURS in command:
@@ -197,7 +198,7 @@ def _simulate(scratch: Path, algorithm: Algorithm, sites: list[str], watch: Watc
                     stdin=subprocess.DEVNULL,
                     stdout=console,
                     stderr=subprocess.STDOUT,
-                    env=os.environ | {"TMPDIR": temporary},
+                    env=os.environ | {"TMPDIR": temporary, THREADS: str(each)},
                     start_new_session=True,
                 )
             follow(process, watch)

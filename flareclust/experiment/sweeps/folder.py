@@ -15,6 +15,7 @@ from typing import Any
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import fallbacks, write_atomically
+from flareclust.core.threads import side_by_side
 from flareclust.experiment.plotting.style import save
 from flareclust.experiment.sweeps.compare import COMPARE, compare_page
 from flareclust.experiment.sweeps.figure import sweep_figure
@@ -126,9 +127,14 @@ class TrialFile:
 
 def _run_in_threads(run: Callable[[int], object], numbers: Sequence[int], workers: int) -> None:
     """Call `run` with every number; an exception, or Ctrl-C, lets those that are running end and starts no other."""
+
+    def run_one(number: int) -> object:
+        with side_by_side(workers):
+            return run(number)
+
     executor = ThreadPoolExecutor(workers)
     try:
-        for future in as_completed([executor.submit(run, number) for number in numbers]):
+        for future in as_completed([executor.submit(run_one, number) for number in numbers]):
             future.result()
     finally:
         executor.shutdown(cancel_futures=True)

@@ -1,0 +1,148 @@
+"""Bits do not depend on the number of threads: one, as many as units of rows, and more than there is work for."""
+
+import os
+
+import numpy as np
+import pytest
+
+from flareclust._foundation.errors import UserError
+from flareclust.core import threads
+from flareclust.core.assessment import assessment_sums
+from flareclust.core.lloyd import assign, kmeans, lloyd, moments
+from flareclust.core.screen import screen_of
+from flareclust.core.seeds import kmeans_plusplus
+from flareclust.core.threads import THREADS, Team, allowed_threads, set_threads, side_by_side, team
+from flareclust.engines.site_threads import computed
+
+#: Rows, columns, clusters: with and without tiles, screens, grids and whole lines of columns, and fewer rows than threads.
+SHAPES = [
+    (5000, 16, 30),
+    (3000, 2, 7),
+    (4001, 5, 9),
+    (300, 40, 4),
+    (900, 130, 20),
+    (70, 1, 3),
+    (9, 3, 4),
+    (200, 3, 150),
+]
+NUMBERS = (1, 2, 3, 8, 16)
+
+
+@pytest.fixture(autouse=True)
+def small_work_is_divided(monkeypatch):
+    monkeypatch.setattr(threads, "_SMALL", 0)
+    monkeypatch.setenv(THREADS, "1")  # so that it is put back
+    monkeypatch.delenv(THREADS)
+
+
+def with_each_number(compute):
+    """Return what is computed with each number of threads."""
+    found = []
+    for number in NUMBERS:
+        set_threads(number)
+        found.append(compute())
+    return found
+
+
+def assert_same_bits(results):
+    first, *others = results
+    for other in others:
+        assert all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+@pytest.fixture(params=SHAPES, ids=str)
+def rows(request):
+    n, d, k = request.param
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(n, d)) * 3 + 5, rng.random(n), k
+
+
+def test_kmeans_and_its_starts_have_the_same_bits(rows):
+    X, weights, k = rows
+    assert_same_bits(with_each_number(lambda: kmeans(X, k, np.random.default_rng(1), n_init=2, weights=weights)))
+    assert_same_bits(with_each_number(lambda: kmeans_plusplus(X, k, np.random.RandomState(3))))
+
+
+def test_labels_and_assessments_have_the_same_bits(rows):
+    X, _, k = rows
+    centroids = X[:k] + 0.25
+    assert_same_bits(with_each_number(lambda: assign(X, centroids)))
+    assert_same_bits(with_each_number(lambda: list(assessment_sums(X, centroids)[1].values())))
+
+
+def test_moments_and_screens_have_the_same_bits(rows):
+    X, _, _ = rows
+
+    def compute():
+        with team(X.size) as own:
+            origin, variance = moments(X, own)
+            return origin, variance, *screen_of(X, origin, variance, own)[1:]
+
+    assert_same_bits(with_each_number(compute))
+
+
+def test_a_cluster_without_rows_takes_the_same_row():
+    X = np.random.default_rng(2).normal(size=(500, 4))
+    start = np.vstack([X[:3], np.full((2, 4), 50.0)])  # no row is nearest to the last two
+    found = with_each_number(lambda: lloyd(X, start))
+    assert len(found[0].centroids) == 5
+    assert_same_bits(found)
+
+
+def test_centroids_too_far_for_a_screen_have_the_same_bits():
+    X = np.random.default_rng(2).normal(size=(500, 4))
+    assert_same_bits(with_each_number(lambda: lloyd(X, np.vstack([X[:3], np.full((1, 4), 1e15)]), max_iter=1)))
+
+
+@pytest.mark.parametrize("n", [1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_parts_are_whole_units_and_cover_everything(n, number):
+    parts = Team(number).parts(n, 64)
+    assert [i for part in parts for i in range(part.start, part.stop)] == list(range(n))
+    assert len(parts) <= number
+    assert all(part.start % 64 == 0 for part in parts)
+
+
+def test_an_error_in_a_thread_is_raised():
+    def fail(part):
+        raise ZeroDivisionError
+
+    set_threads(3)
+    with pytest.raises(ZeroDivisionError), team(1) as own:
+        own.each(fail, own.parts(9))
+
+
+def test_little_work_stays_in_the_calling_thread(monkeypatch):
+    monkeypatch.setattr(threads, "_SMALL", 100)
+    set_threads(4)
+    with team(99) as own, team(100) as larger:
+        assert (own.threads, larger.threads) == (1, 4)
+
+
+def test_sites_that_compute_at_once_share_the_threads():
+    set_threads(8)
+
+    def threads_of(_):
+        with team(1) as own:
+            return own.threads
+
+    large = 1_000_000
+    assert computed([(large, threads_of)] * 4, workers=4) == [2, 2, 2, 2]
+    assert computed([(large, threads_of), (1, threads_of)], workers=4) == [8, 8]  # the small one is in this thread
+    with side_by_side(2):  # a trial of a sweep that runs beside another one
+        assert computed([(large, threads_of)] * 2, workers=2) == [2, 2]
+    assert threads_of(None) == 8
+
+
+def test_as_many_threads_as_cores_unless_said_otherwise(monkeypatch):
+    monkeypatch.setattr(threads, "usable_cores", lambda: 5)
+    assert allowed_threads() == 5
+    set_threads(3)
+    assert (allowed_threads(), os.environ[THREADS]) == (3, "3")
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", " "])
+def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv(THREADS, text)
+    with pytest.raises(UserError, match="FLARECLUST_THREADS must be an integer from 1 on"):
+        allowed_threads()
