@@ -12,6 +12,8 @@ from typing import Any
 
 import yaml
 
+from flareclust._foundation.errors import UserError
+
 #: Bytes of the longest YAML file with settings, which takes about ten seconds to read; that is bounds for ten thousand columns.
 _LONGEST = 1 << 18
 
@@ -74,6 +76,19 @@ def parse_yaml(text: str) -> Any:
         raise _unreadable(text.count("\n", 0, error.position) + 1) from None
     except _NO_YAML:
         raise _unreadable(0) from None
+
+
+def read_mapping_file(path: Path) -> dict[str, Any]:
+    """Return the keys of a YAML file; raise UserError where it holds something else."""
+    try:
+        values = parse_yaml(read_text(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except NotPlain as reason:
+        raise UserError(f"{path} {reason}") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise UserError(f"{path}: expected keys and values, such as `columns:` in a schema")
+    return values
 
 
 def parse_json(text: str) -> Any:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.schema.columns import read_mapping, read_mapping_file, read_schema
+from flareclust._foundation.settings_file import read_mapping_file
+from flareclust.data.schema.columns import read_mapping, read_schema
 from flareclust.data.sql_tables import PREFIX
 from flareclust.experiment.tables.typed_files import mapping_file
 

@@ -44,11 +44,12 @@ from pydantic import Field, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
-from flareclust._foundation.settings_file import NotPlain, parse_yaml, read_text
+from flareclust._foundation.settings_file import read_mapping_file
 from flareclust._foundation.validation import did_you_mean
-from flareclust.core.outcomes import Kind, OutcomeForm
+from flareclust.core.outcomes import OutcomeForm
 from flareclust.data.cells import DAYS, YEARS, aged, logged
 from flareclust.data.ids import Duplicates
+from flareclust.data.schema.outcome import OutcomeSchema
 
 _Type = Literal["number", "category", "ordered", "date", "id", "weight", "ignore"]
 Missing = Literal["refuse", "drop-rows", "as-category", "mean", "partial"]
@@ -196,41 +197,6 @@ class ColumnSchema(Settings):
         return logged(self.unit or "") if self.transform == "log" else self.unit or ""
 
 
-class OutcomeSchema(Settings):
-    """What happened to the rows: a time to an event, or a value. It is no feature, so that no clustering depends on it."""
-
-    time: str | None = Field(
-        default=None, description="The column of numbers with the time to the event, or to the last look."
-    )
-    event: str | None = Field(
-        default=None,
-        description="Which rows had the event: a value of a category, as died=yes, or a column of the numbers 0 and 1.",
-    )
-    value: str | None = Field(
-        default=None, description="In the place of time and event, a column of type category, ordered or number."
-    )
-    every: float = Field(default=1.0, gt=0, description="Width of the intervals of times, in their unit.")
-    until: float | None = Field(default=None, gt=0, description="The last time; later events do not count.")
-
-    _as_number = field_validator("every", "until", mode="before")(_number)
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> "OutcomeSchema":
-        timed = (self.time, self.event, self.until)
-        if (self.value is None) != all(timed) or (self.value is not None and any(timed)):
-            raise ValueError(
-                "outcome: expected time, event and until, such as {time: days, event: died=yes, until: 1800}, or value alone"
-            )
-        return self
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the names of its columns."""
-        if self.time is None or self.event is None:
-            return (str(self.value),)
-        return self.time, self.event.partition("=")[0]
-
-
 class TableSchema(Settings):
     """All columns; the order of the features is that of the columns here, whatever a site's file has."""
 
@@ -266,7 +232,9 @@ class TableSchema(Settings):
         if len(set(self.left_to_jobs.values())) > 1:
             raise ValueError(f"missing: a job takes one of {' and '.join(LEFT_TO_JOBS)} for all columns; choose one")
         if self.outcome is not None:
-            self._check_outcome(self.outcome)
+            if self.weight is not None:
+                raise ValueError("outcome: not with a column of type weight, whose rows stand for several")
+            self.outcome.check(self.columns)
         features = self.features
         if not features:
             raise ValueError("columns: none of them is a feature (number, category, ordered or date)")
@@ -276,48 +244,15 @@ class TableSchema(Settings):
             )
         return self
 
-    def _check_outcome(self, outcome: OutcomeSchema) -> None:
-        """Raise ValueError where the outcome's columns do not fit."""
-        if self.weight is not None:
-            raise ValueError("outcome: not with a column of type weight, whose rows stand for several")
-        for name in outcome.columns:
-            if name not in self.columns:
-                raise ValueError(f"outcome: no column {name!r}{did_you_mean(name, list(self.columns))}")
-            if self.columns[name].transform is not None:
-                raise ValueError(f"outcome: column {name!r} has a transform, which is for features")
-        kinds = [self.columns[name].type for name in outcome.columns]
-        if outcome.value is not None and kinds[0] not in ("category", "ordered", "number"):
-            raise ValueError(f"outcome: value needs a column of type category, ordered or number, not {kinds[0]}")
-        if outcome.time is not None and kinds[0] != "number":
-            raise ValueError(f"outcome: time needs a column of type number, not {kinds[0]}")
-        if outcome.event is not None:
-            name, _, value = outcome.event.partition("=")
-            values = self.columns[name].values or ()
-            if kinds[1] not in ("category", "number") or (value in values) != (kinds[1] == "category"):
-                raise ValueError(
-                    f"outcome: event needs a value of a category, such as {name}={values[-1] if values else 'yes'}, or a column of "
-                    "type number with 0 and 1"
-                )
-        self.outcome_form  # noqa: B018 (raises where the grid is too fine)
-
     @property
     def outcome_form(self) -> OutcomeForm | None:
         """Return how rows are counted by their outcome; None where the schema names none."""
-        if self.outcome is None:
-            return None
-        if self.outcome.value is None:
-            return OutcomeForm("time", every=self.outcome.every, until=self.outcome.until or 1.0)
-        column = self.columns[self.outcome.value]
-        kind: Kind = "category" if column.type == "category" else "ordered" if column.type == "ordered" else "number"
-        return OutcomeForm(kind, values=len(column.values or ()))
+        return None if self.outcome is None else self.outcome.form(self.columns)
 
     @property
     def outcome_names(self) -> tuple[str, ...]:
-        """Return what the outcome is called, the unit of its times or numbers, and the values of a category; empty without one."""
-        if self.outcome is None:
-            return ()
-        column = self.columns[self.outcome.columns[0]]
-        return (self.outcome.event or str(self.outcome.value), column.unit or "", *(column.values or ()))
+        """Return what the outcome is called, see `OutcomeSchema.names`; empty without one."""
+        return () if self.outcome is None else self.outcome.names(self.columns)
 
     @property
     def id(self) -> str | None:
@@ -433,19 +368,6 @@ def days_of(text: str) -> float:
 def read_schema(path: str | Path) -> TableSchema:
     """Return the schema of a YAML file; UserError where it cannot be read, or is none, with the column that is wrong."""
     return _read(path, TableSchema)
-
-
-def read_mapping_file(path: Path) -> dict[str, Any]:
-    """Return the keys of a YAML file; raise UserError where it holds something else."""
-    try:
-        values = parse_yaml(read_text(path))
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from None
-    except NotPlain as reason:
-        raise UserError(f"{path} {reason}") from None
-    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
-        raise UserError(f"{path}: expected keys and values, such as `columns:` in a schema")
-    return values
 
 
 #: The date that a cell is, unless the mapping says so; a time of day may follow.

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from flareclust._foundation.errors import UserError
-from flareclust.data.schema.columns import read_mapping_file
+from flareclust._foundation.settings_file import read_mapping_file
 from flareclust.data.tables import Rows, Table
 from flareclust.platform.poc.state import ADMIN, KITS, LEAD, PROJECT, SERVER
 from flareclust.sites.class_list import installed_plugins

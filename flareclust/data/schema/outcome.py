@@ -1,0 +1,81 @@
+"""What the rows' outcome is, as a schema names it under `outcome`: a time to an event, or a value."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from pydantic import Field, model_validator
+
+from flareclust._foundation.settings import Settings
+from flareclust._foundation.validation import did_you_mean
+from flareclust.core.outcomes import Kind, OutcomeForm
+
+if TYPE_CHECKING:
+    from flareclust.data.schema.columns import ColumnSchema
+
+
+class OutcomeSchema(Settings):
+    """What happened to the rows: a time to an event, or a value. It is no feature, so that no clustering depends on it."""
+
+    time: str | None = Field(
+        default=None, description="The column of numbers with the time to the event, or to the last look."
+    )
+    event: str | None = Field(
+        default=None,
+        description="Which rows had the event: a value of a category, as died=yes, or a column of the numbers 0 and 1.",
+    )
+    value: str | None = Field(
+        default=None, description="In the place of time and event, a column of type category, ordered or number."
+    )
+    every: float = Field(default=1.0, gt=0, description="Width of the intervals of times, in their unit.")
+    until: float | None = Field(default=None, gt=0, description="The last time; later events do not count.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "OutcomeSchema":
+        timed = (self.time, self.event, self.until)
+        if (self.value is None) != all(timed) or (self.value is not None and any(timed)):
+            raise ValueError(
+                "outcome: expected time, event and until, such as {time: days, event: died=yes, until: 1800}, or value alone"
+            )
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return the names of its columns."""
+        if self.time is None or self.event is None:
+            return (str(self.value),)
+        return self.time, self.event.partition("=")[0]
+
+    def check(self, columns: Mapping[str, "ColumnSchema"]) -> None:
+        """Raise ValueError where the columns of the schema do not fit."""
+        for name in self.columns:
+            if name not in columns:
+                raise ValueError(f"outcome: no column {name!r}{did_you_mean(name, list(columns))}")
+            if columns[name].transform is not None:
+                raise ValueError(f"outcome: column {name!r} has a transform, which is for features")
+        kinds = [columns[name].type for name in self.columns]
+        if self.value is not None and kinds[0] not in ("category", "ordered", "number"):
+            raise ValueError(f"outcome: value needs a column of type category, ordered or number, not {kinds[0]}")
+        if self.time is not None and kinds[0] != "number":
+            raise ValueError(f"outcome: time needs a column of type number, not {kinds[0]}")
+        if self.event is not None:
+            name, _, value = self.event.partition("=")
+            values = columns[name].values or ()
+            if kinds[1] not in ("category", "number") or (value in values) != (kinds[1] == "category"):
+                raise ValueError(
+                    f"outcome: event needs a value of a category, such as {name}={values[-1] if values else 'yes'}, or a column of "
+                    "type number with 0 and 1"
+                )
+        self.form(columns)  # raises where the grid is too fine
+
+    def form(self, columns: Mapping[str, "ColumnSchema"]) -> OutcomeForm:
+        """Return how rows are counted by their outcome."""
+        if self.value is None:
+            return OutcomeForm("time", every=self.every, until=self.until or 1.0)
+        column = columns[self.value]
+        kind: Kind = "category" if column.type == "category" else "ordered" if column.type == "ordered" else "number"
+        return OutcomeForm(kind, values=len(column.values or ()))
+
+    def names(self, columns: Mapping[str, "ColumnSchema"]) -> tuple[str, ...]:
+        """Return what the outcome is called, the unit of its times or numbers, and the values of a category."""
+        column = columns[self.columns[0]]
+        return (self.event or str(self.value), column.unit or "", *(column.values or ()))
