@@ -65,6 +65,11 @@ class ClusterOutcomes:
         return np.asarray(self.counts.sum(axis=(0, 2)))
 
     @property
+    def not_counted(self) -> IntArray:
+        """Return the rows (k,) of each cluster that are in no outcome, since a site has too few of them; 0 where that is not known."""
+        return np.asarray(self.arrays.get(keys.OUTCOME_NOT_COUNTED, np.zeros_like(self.rows)))
+
+    @property
     def name(self) -> str:
         """Return what the outcome is called."""
         return self._names[0]
@@ -138,6 +143,7 @@ class ClusterOutcomes:
             return {
                 "cluster": list(range(len(self.rows))),
                 "rows": self.rows.tolist(),
+                "not_counted": self.not_counted.tolist(),
                 "events": self.counts[1].sum(axis=1).tolist(),
                 "median": self.medians.tolist(),
                 "survival": self.survival[:, -1].tolist(),
@@ -159,6 +165,7 @@ class ClusterOutcomes:
             "cluster": np.repeat(np.arange(k), t).tolist(),
             "value": list(self.values) * k,
             "rows": count.ravel().tolist(),
+            "not_counted": np.repeat(self.not_counted, t).tolist(),
             "share": share.ravel().tolist(),
             "lower": np.maximum(middle - reach, 0.0).ravel().tolist(),
             "upper": np.minimum(middle + reach, 1.0).ravel().tolist(),
@@ -173,8 +180,8 @@ class ClusterOutcomes:
             reach = stdtrit(np.maximum(n - 1, 1), 0.975) * deviation / np.sqrt(n)
         mean, deviation, reach = (np.where(n > 1, one, np.nan) for one in (mean, deviation, reach))
         columns = {"mean": mean, "sd": deviation, "lower": mean - reach, "upper": mean + reach}
-        numbers = {name: value.tolist() for name, value in columns.items()}
-        return {"cluster": list(range(len(n))), "rows": self.rows.tolist(), **numbers}
+        columns = {"cluster": np.arange(len(n)), "rows": self.rows, "not_counted": self.not_counted, **columns}
+        return {name: value.tolist() for name, value in columns.items()}
 
     def tests(self) -> list[OutcomeTest]:
         """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known."""

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flareclust._foundation.display import some
 from flareclust._foundation.errors import BadMessage, JobFailed
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import IntArray, Message
 from flareclust.core import shallow_tree
+from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
 from flareclust.federation.outcomes import ClusterOutcomes
@@ -48,35 +50,70 @@ def outcomes_of_clusters(
         round_, index=round_.index + shallow_tree.DEPTH
     )  # behind the profiles, which may have asked meanwhile
     try:
-        arrays = (_moments if form.kind == "number" else _counts)(exchanges, round_, job, form)
+        arrays, replies = (_moments if form.kind == "number" else _counts)(exchanges, round_, job, form)
     except (JobFailed, BadMessage) as error:
         return {}, [f"{none}: {error}"]
     finally:
         refused, exchanges.undescribed = exchanges.undescribed, before
     texts = [f"{text} (in the outcomes)" for text in refusal_texts(refused)]
-    adjusted = min(int(arrays[keys.OUTCOME_ADJUSTED]), len(exchanges.sites))
-    arrays[keys.OUTCOME_ADJUSTED] = np.array(adjusted)
+    adjusted = min(_adjusted(replies), len(exchanges.sites))
     if adjusted:
         sites = "a site" if adjusted == 1 else f"{adjusted} sites"
         texts.append(f"outcomes are not exact: the policy of {sites} {_CHANGES[form.kind]}")
-    return {keys.OUTCOME_FORM: form.numbers, **arrays}, texts
+    assessed = exchanges.assessed or {ALL: exchanges.totals}
+    sizes = {site: reply["counts"] for site, reply in assessed.items() if reply}
+    left_out = _not_counted(replies, sizes, len(round_.task["centroids"]))
+    texts += _incomplete(
+        left_out, sum(sizes.values(), np.zeros_like(left_out)), job.least_rows(), totals=ALL in replies
+    )
+    about = {keys.OUTCOME_ADJUSTED: np.array(adjusted), keys.OUTCOME_NOT_COUNTED: left_out}
+    return {keys.OUTCOME_FORM: form.numbers, **arrays, **about}, texts
 
 
-def _counts(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm) -> Message:
+def _not_counted(replies: Mapping[str, Message], sizes: Mapping[str, IntArray], k: int) -> IntArray:
+    """Return how many rows (k,) of each cluster are in no outcome, of the sites whose policy changes no numbers.
+
+    Args:
+        replies: about the outcomes by site, or their total.
+        sizes: rows (k,) of each cluster by site, or of all sites, as the assessment has them.
+        k: number of clusters.
+    """
+    found = np.zeros(k, dtype=np.int64)
+    for site, reply in replies.items():
+        if site in sizes and not reply["adjusted"]:
+            rows = reply["rows"] if "rows" in reply else reply["counts"].sum(axis=(0, 2))
+            # A site that counts some rows of a cluster leaves out those alone whose outcome is unknown.
+            found += np.maximum(sizes[site] - rows, 0) if site == ALL else np.where(rows == 0, sizes[site], 0)
+    return found
+
+
+def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, totals: bool) -> list[str]:
+    """Return a sentence about rows that are in no outcome, of clusters of these sizes (k,); none where all are."""
+    if not left_out.any():
+        return []
+    which = [f"{left_out[c]:,} of {sizes[c]:,} in cluster {c}" for c in np.flatnonzero(left_out)]
+    why = f"a cluster in which a site has fewer than {least} rows with a known outcome counts as empty there"
+    why = f"their outcome is unknown, or {why}" if totals else why
+    advice = "ask for fewer clusters" + (", or a smaller min_count" if least > LEAST_ROWS else "")
+    found = f"outcomes leave out {left_out.sum():,} of {sizes.sum():,} rows ({some(which, 5)})"
+    return [f"{found}, so curves, shares, means and tests may differ from those of all rows: {why}; {advice}"]
+
+
+def _counts(
+    exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm
+) -> tuple[Message, Mapping[str, Message]]:
     kinds, times = form.shape
     replies = _ask(exchanges, round_, job, StepName.OUTCOME_COUNTS, form, {"o": kinds, "t": times})
-    adjusted = _adjusted(replies)
-    arrays: Message = {
-        keys.OUTCOME_COUNTS: np.sum([reply["counts"] for reply in replies.values()], axis=0),
-        keys.OUTCOME_ADJUSTED: np.array(adjusted),
-    }
+    arrays: Message = {keys.OUTCOME_COUNTS: np.sum([reply["counts"] for reply in replies.values()], axis=0)}
     if ALL not in replies:
         arrays[keys.OUTCOME_SITES] = np.array(list(replies), dtype=np.str_)
         arrays[keys.OUTCOME_SITE_COUNTS] = np.array([reply["counts"] for reply in replies.values()])
-    return arrays
+    return arrays, replies
 
 
-def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm) -> Message:
+def _moments(
+    exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm
+) -> tuple[Message, Mapping[str, Message]]:
     origin, before = 0.0, None
     for again in range(2):  # squares about the mean lose no digits
         asked = replace(round_, index=round_.index + again, task={**round_.task, "origin": np.array(origin)})
@@ -93,7 +130,7 @@ def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: O
     n = np.maximum(rows, 1)
     shift = total / n
     moments = np.array([rows, asked.task["origin"] + shift, np.maximum(squares - n * shift**2, 0.0)])
-    return {keys.OUTCOME_MOMENTS: moments, keys.OUTCOME_ADJUSTED: np.array(_adjusted(replies))}
+    return {keys.OUTCOME_MOMENTS: moments}, replies
 
 
 def _adjusted(replies: Mapping[str, Message]) -> int:

@@ -46,11 +46,13 @@ COUNTS, SIGNAL, REACH, LOW, HIGH = "counts", "signal_to_noise", "reach", "low", 
 # `outcome_form` (4,): what was asked, `OutcomeForm.numbers`; `outcome_counts` (o, k, t): rows by kind, cluster and time or value;
 # `outcome_sites` (m,) and `outcome_site_counts` (m, o, k, t): the same by site, not with secure sums; `outcome_moments` (3, k): of an
 # outcome that is a number, rows, mean and sum of squared deviations; `outcome_adjusted` (): at how many sites small numbers are not
-# exact; `outcome_names`: what the outcome is called, its unit, and the values of a category.
+# exact; `outcome_not_counted` (k,): rows of each cluster that are in none of these, since their site has too few with a known outcome;
+# with secure sums also those whose outcome is unknown; `outcome_names`: what the outcome is called, its unit, and the values of a category.
 
 OUTCOME_FORM, OUTCOME_COUNTS, OUTCOME_MOMENTS = "outcome_form", "outcome_counts", "outcome_moments"
 OUTCOME_SITES, OUTCOME_SITE_COUNTS = "outcome_sites", "outcome_site_counts"
 OUTCOME_ADJUSTED, OUTCOME_NAMES = "outcome_adjusted", "outcome_names"
+OUTCOME_NOT_COUNTED = "outcome_not_counted"
 
 #: The axis of each array along which its clusters are.
 _AXES: Mapping[str, int] = MappingProxyType(
@@ -58,7 +60,7 @@ _AXES: Mapping[str, int] = MappingProxyType(
         **dict.fromkeys(("centroids", "mask", "anchors", "counts", "radii", "votes", "support", "seen"), 0),
         **dict.fromkeys(("polish_start", "signal_to_noise"), 0),
         "history": 1,
-        **dict.fromkeys((ROWS, CELLS, MEANS, SQUARES, BIN_COUNTS), 0),
+        **dict.fromkeys((ROWS, CELLS, MEANS, SQUARES, BIN_COUNTS, OUTCOME_NOT_COUNTED), 0),
         **dict.fromkeys((SITE_ROWS, TREE_ROWS, OUTCOME_COUNTS, OUTCOME_MOMENTS), 1),
         OUTCOME_SITE_COUNTS: 2,
     }

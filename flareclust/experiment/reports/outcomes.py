@@ -99,17 +99,31 @@ def _between(low: float, high: float, percent: bool = False) -> str:
     return f"{show(low)} to {show(high)}"
 
 
+def _row_heads(found: ClusterOutcomes) -> list[Cell]:
+    """Return the heads of the columns with rows, one more where some are in no outcome."""
+    return list(numbers("rows", *(["not counted"] if found.not_counted.any() else [])))
+
+
+def _row_cells(found: ClusterOutcomes, c: int) -> list[str]:
+    """Return the cells of a cluster below `_row_heads`."""
+    return [f"{found.rows[c]:,}", *([f"{found.not_counted[c]:,}"] if found.not_counted.any() else [])]
+
+
 def _survival_table(found: ClusterOutcomes) -> Table:
     own, k = found.table(), len(found.rows)
     last = f"{found.form.times[-1]:g}"
-    heads = [Cell("cluster"), *numbers("rows", "events", "median", f"without it at {last}", "95 % interval")]
+    heads = [
+        Cell("cluster"),
+        *_row_heads(found),
+        *numbers("events", "median", f"without it at {last}", "95 % interval"),
+    ]
     rows = []
     for c in range(k):
         median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
         known = own["rows"][c] > 0
         share = profile_words.percent(own["survival"][c]) if known else "–"  # noqa: RUF001
         interval = _between(own["lower"][c], own["upper"][c], percent=True)
-        counts = f"{own['rows'][c]:,}", f"{own['events'][c]:,}"
+        counts = *_row_cells(found, c), f"{own['events'][c]:,}"
         rows.append([cluster_cell(c, k), *counts, median if known else "–", share, interval])  # noqa: RUF001
     return Table(heads, rows)
 
@@ -117,8 +131,8 @@ def _survival_table(found: ClusterOutcomes) -> Table:
 def _share_table(found: ClusterOutcomes) -> Table:
     own, k = found.table(), len(found.rows)
     shown = found.values[1:] if len(found.values) == 2 else found.values
-    heads = [Cell("cluster"), *numbers("rows", *shown)]
-    rows: list[list[object]] = [[cluster_cell(c, k), f"{found.rows[c]:,}"] for c in range(k)]
+    heads = [Cell("cluster"), *_row_heads(found), *numbers(*shown)]
+    rows: list[list[object]] = [[cluster_cell(c, k), *_row_cells(found, c)] for c in range(k)]
     lines = zip(*(own[name] for name in ("cluster", "value", "share", "lower", "upper")), strict=True)
     for c, value, share, low, high in lines:
         if value in shown:
@@ -130,11 +144,11 @@ def _share_table(found: ClusterOutcomes) -> Table:
 
 def _mean_table(found: ClusterOutcomes) -> Table:
     own, k = found.table(), len(found.rows)
-    heads = [Cell("cluster"), *numbers("rows", "mean", "standard deviation", "95 % interval of the mean")]
+    heads = [Cell("cluster"), *_row_heads(found), *numbers("mean", "standard deviation", "95 % interval of the mean")]
     rows = [
         [
             cluster_cell(c, k),
-            f"{own['rows'][c]:,}",
+            *_row_cells(found, c),
             *(f"{own[name][c]:.4g}" if np.isfinite(own[name][c]) else "–" for name in ("mean", "sd")),  # noqa: RUF001
             _between(own["lower"][c], own["upper"][c]),
         ]

@@ -292,6 +292,9 @@ class _Outputs:
             return
         about = "outcomes", "table", "outcomes of the clusters, with a test", (REPORT, outcome_files.ARRAYS)
         logged = self._in_mlflow("outcomes")
+        if found.not_counted.any():
+            few = Cells(found.not_counted[:, None], self.clusters, ["rows"])
+            yield Output("outcomes_not_counted", "table", "rows of the clusters in no outcome", about[3], few)
         if found.form.kind == "number":
             yield Output(*about, Cells(found.rows[:, None], self.clusters, ["rows"]), properties=logged)
             return

@@ -320,8 +320,8 @@ class Result:
         """Return the outcomes of each cluster, which the schema names, as a data frame; see docs/outcomes.md.
 
         Args:
-            of: "clusters", a line per cluster (and value of a category): rows, and events, median and survival at the last time,
-                or share, or mean and sd, with the ends of a 95 % interval, lower and upper;
+            of: "clusters", a line per cluster (and value of a category): rows, rows that no outcome counts (not_counted), and events,
+                median and survival at the last time, or share, or mean and sd, with the ends of a 95 % interval, lower and upper;
                 "curves", of times, a line per cluster and time: at_risk, events, censored, survival, lower, upper;
                 "tests", a line per test over all clusters: statistic, degrees, p.
 

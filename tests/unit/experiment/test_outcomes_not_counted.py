@@ -1,0 +1,101 @@
+"""Rows that no outcome counts, since their site has few of their cluster: the result, its tables, the terminal and the report say so."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flareclust
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.terminal import print_result
+
+TIMED, SCORE, GRADE = "{time: t, event: died=yes, until: 100}", "{value: t}", "{value: died}"
+
+
+def run(
+    folder: Path, few: dict[str, int], outcome: str = TIMED, unknown: int = 0, **settings: Any
+) -> flareclust.Result:
+    """Cluster sites with 40 rows about 0 and `few` rows about 100 each; of so many of the 40 the time is unknown."""
+    rng = np.random.default_rng(0)
+    columns = 'columns:\n  a: number\n  b: number\n  t: number\n  died: {type: category, values: ["no", "yes"]}\n'
+    if outcome != TIMED:
+        columns = (
+            columns.replace("t: number", "t: ignore")
+            if outcome == GRADE
+            else columns.partition("  died")[0] + "  died: ignore\n"
+        )
+    (folder / "schema.yaml").write_text(f"{columns}outcome: {outcome}\n", encoding="utf-8")
+    (folder / "data").mkdir(exist_ok=True)
+    for site, n in few.items():
+        rows = np.concatenate([rng.normal(size=(40, 2)), rng.normal(100, 1, size=(n, 2))])
+        lines = [
+            f"{a:.5f},{b:.5f},{'' if i < unknown else f'{rng.uniform(1, 90):.2f}'},{('no', 'yes')[i % 2]}"
+            for i, (a, b) in enumerate(rows)
+        ]
+        (folder / "data" / f"{site}.csv").write_text("\n".join(["a,b,t,died", *lines, ""]), encoding="utf-8")
+    schema = str(folder / "schema.yaml")
+    return flareclust.run("lloyd", str(folder / "data"), partition="none", schema=schema, k=2, seed=1, **settings)
+
+
+def said(result: flareclust.Result) -> list[str]:
+    return [warning for warning in result.warnings if warning.startswith("outcomes leave out")]
+
+
+@pytest.mark.parametrize("outcome", [TIMED, SCORE, GRADE])
+def test_rows_of_small_clusters_of_a_site_are_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: str
+) -> None:
+    result = run(tmp_path, {"north": 3, "south": 1, "west": 1}, outcome)
+    small = int(np.argmax(result.centroids[:, 0]))
+    (warning,) = said(result)
+    assert warning.startswith(
+        f"outcomes leave out 2 of 125 rows (2 of 5 in cluster {small}), so curves, shares, means and tests"
+    )
+    assert "a site has fewer than 3 rows with a known outcome" in warning
+    assert warning.endswith("ask for fewer clusters")
+    table = result.outcomes_by_cluster()
+    own = table[table["cluster"] == small]
+    assert own["rows"].sum() == 3
+    assert set(own["not_counted"]) == {2}
+    assert not table["not_counted"][table["cluster"] != small].any()
+    print_result(result)
+    printed = capsys.readouterr().out
+    assert "not counted" in printed
+    assert "outcomes leave out 2 of 125 rows" in printed.replace("\n", " ")
+    page = report_page(result)
+    assert '<th class="n">not counted</th>' in page
+    assert "outcomes leave out 2 of 125 rows" in page.replace("Outcomes", "outcomes")
+    record = result.disclosure()["results"]["outcomes_not_counted"]
+    assert record["status"] != "pass"
+    again = result.match_to(result)
+    np.testing.assert_array_equal(again.arrays["outcome_not_counted"], result.arrays["outcome_not_counted"])
+
+
+def test_nothing_is_said_where_all_rows_count_or_lack_their_outcome_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(tmp_path, {"north": 3, "south": 4, "west": 0}, unknown=5)
+    assert not said(result)
+    print_result(result)
+    assert "not counted" not in capsys.readouterr().out
+    assert not result.outcomes_by_cluster()["not_counted"].any()
+
+
+def test_a_larger_min_count_is_named(tmp_path: Path) -> None:
+    (warning,) = said(run(tmp_path, {"north": 12, "south": 9, "west": 12}, min_count=10))
+    assert warning.startswith("outcomes leave out 9 of 153 rows (9 of 33 in cluster")
+    assert "fewer than 10 rows" in warning
+    assert warning.endswith("ask for fewer clusters, or a smaller min_count")
+
+
+def test_secure_sums_cannot_tell_few_rows_from_unknown_outcomes(tmp_path: Path) -> None:
+    (warning,) = said(run(tmp_path, {"north": 5, "south": 5, "west": 5}, unknown=2, secure_sums=True))
+    assert "outcomes leave out 6 of 135 rows (6 of 120 in cluster" in warning
+    assert "their outcome is unknown, or a cluster in which a site" in warning
+
+
+def test_a_policy_says_that_numbers_are_not_exact_and_nothing_else(tmp_path: Path) -> None:
+    result = run(tmp_path, {"north": 12, "south": 12, "west": 12}, policy={"min_count": 10, "min_rows": 10})
+    assert not said(result)
+    assert any("outcomes are not exact" in warning for warning in result.warnings)
