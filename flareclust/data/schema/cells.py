@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
-from flareclust._foundation.validation import LARGEST
+from flareclust._foundation.validation import LARGEST_VALUE
 from flareclust.data.arrow_cells import NO_TEXT
 from flareclust.data.cells import YEARS, goes_with
 from flareclust.data.schema.columns import (
@@ -55,6 +55,8 @@ _FAULTS = {
     "number": "no number",
     "negative": "below 0",
     "early": "below 0, where times begin",
+    "event": "neither 0 nor 1",
+    "large": f"beyond {LARGEST_VALUE:g}, where squares cannot be added up",
     "whole": "no integer",
     "date": "no date",
     "category": "none of the schema's values",
@@ -285,6 +287,8 @@ class ColumnReader(_Reader):
             "ordered": f"{case}values: in the mapping{spelling}",
             "range": self._other_unit(),
             "negative": "transform: log is for numbers of 0 and more; correct them, or leave it out of the schema",
+            "early": "correct them, or leave the cell empty where the time is not known",
+            "event": "1 with the event, 0 without; or make it a category, and event: died=yes in the schema",
             "later": "as: age is of dates up to the reference; correct them, or agree on a later one",
         }.get(kind, "")
         return f" ({hint})" if hint else ""
@@ -336,7 +340,7 @@ class OutcomeReader:
         parts = zip(self.readers, cells, strict=False)
         found = [reader.read(column, before)[0] for reader, column in parts]
         for reader, one in zip(self.readers, found, strict=True):
-            reader._count("too large", np.asarray((np.abs(one) > LARGEST).any(axis=1)), before)  # to be squared
+            reader._count("large", np.asarray((np.abs(one) > LARGEST_VALUE).any(axis=1)), before)
         if self._outcome.event is None:
             return found[0] if found[0].shape[1] == 1 else found[0] @ np.arange(found[0].shape[1])[:, None]
         time, event = self.readers
@@ -346,7 +350,7 @@ class OutcomeReader:
             happened = found[1][:, (event.column.values or ()).index(value)]
         else:
             happened = found[1][:, 0]
-            event._count("neither 0 nor 1", ~np.isnan(happened) & (happened != 0) & (happened != 1), before)
+            event._count("event", ~np.isnan(happened) & (happened != 0) & (happened != 1), before)
         return np.column_stack([found[0][:, 0], happened])
 
 
