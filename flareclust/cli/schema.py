@@ -77,5 +77,5 @@ def _schema_check(
     used = mapping or (beside if beside.is_file() else None)
     own = None if used is None else read_mapping(used)
     say(f"mapping: none, as there is no {beside}" if used is None else f"mapping: {used}")
-    print_typed({file.name: typed_files.typed_file(file, known, None, mapping=own)})
+    print_typed({file.name: typed_files.typed_file(file, known, None, mapping=own)}, known)
     say(f"schema {known.fingerprint}; sites with the same one agree")

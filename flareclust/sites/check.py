@@ -243,6 +243,8 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
         missing = zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True)
         if gaps := [f"{name} {number:,}" for name, number in missing if number]:
             schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"
+        if (outcome := data.schema.outcome) is not None:
+            schema["outcome"] = outcome.words(data.schema.columns, table.outcomes)
     kept = f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)"
     ids = {} if images is None else {"ids": "relative paths"}
     out = {"withdrawn": withdrawn_words(data, table)} if data.withdrawn else {}

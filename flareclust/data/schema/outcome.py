@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from flareclust._foundation.settings import Settings
+from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.outcomes import Kind, OutcomeForm
 
@@ -74,6 +76,28 @@ class OutcomeSchema(Settings):
         column = columns[self.value]
         kind: Kind = "category" if column.type == "category" else "ordered" if column.type == "ordered" else "number"
         return OutcomeForm(kind, values=len(column.values or ()))
+
+    def words(self, columns: Mapping[str, "ColumnSchema"], outcomes: FloatArray | None) -> str:
+        """Return what the outcome is, and how many of a site's rows (n, w) have it, in a line for those who own them.
+
+        Without rows, the site's mapping lacks the columns of the outcome.
+        """
+        form, (name, unit, *values) = self.form(columns), self.names(columns)
+        unit = f" {unit}" if unit else ""
+        of_values = f"one of {', '.join(values)}" + (", in this order" if form.kind == "ordered" else "")
+        what = {
+            "time": f"time ({self.time}) to {name}, in {form.shape[1] - 1:,} intervals of {self.every:g}{unit} until {form.until:g}",
+            "number": f"{name}, a number{f' in{unit}' if unit else ''}",
+        }.get(form.kind, f"{name}, {of_values}")
+        if outcomes is None:
+            return f"{what}; the site does not have it (lacks in its mapping)"
+        known = ~np.isnan(outcomes).any(axis=1)
+        found = f"{what}; {known.sum():,} of {len(known):,} rows have it"
+        if form.kind != "time":
+            return found
+        late = known & (outcomes[:, 0] > form.until)
+        events = known & (outcomes[:, 1] > 0) & ~late
+        return f"{found}: {events.sum():,} with the event by then, {late.sum():,} there for longer"
 
     def names(self, columns: Mapping[str, "ColumnSchema"]) -> tuple[str, ...]:
         """Return what the outcome is called, the unit of its times or numbers, and the values of a category."""

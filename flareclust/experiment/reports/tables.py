@@ -47,7 +47,7 @@ def print_tables(experiment: Experiment) -> None:
         typed = typed_sites(site_files(path), schema, experiment.truth, agreed=experiment.table_schema is not None)
     else:
         typed = {path.name: typed_file(path, schema, experiment.truth)}
-    print_typed(typed)
+    print_typed(typed, schema)
     _print_hints(experiment, typed, schema)
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
 
@@ -89,8 +89,8 @@ def _gaps_of(table: Rows) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
 
 
-def print_typed(tables: Mapping[str, Rows]) -> None:
-    """Print what tables hold that were read by a schema, and which columns may have a code for missing cells."""
+def print_typed(tables: Mapping[str, Rows], schema: TableSchema) -> None:
+    """Print what tables hold that were read by a schema, its outcome, and which columns may have a code for missing cells."""
     lines = []
     for site, table in tables.items():
         gaps = ", ".join(f"{name} {number:,}" for name, number in table.missing.items())
@@ -101,6 +101,8 @@ def print_typed(tables: Mapping[str, Rows]) -> None:
     heads = numbers("rows", "dropped", "features")
     Console().print(table_of("", *heads, "missing cells", "columns not read", rows=lines))
     for site, table in tables.items():
+        if schema.outcome is not None:
+            say(f"{site}: outcome: {schema.outcome.words(schema.columns, table.outcomes)}")
         if table.rows_read.repeated:
             say(f"{site}: {table.rows_read.notes['repeated']}", "hint")
     _print_coded(tables)

@@ -145,3 +145,49 @@ def test_a_cell_outside_its_range_has_a_factor_of_its_unit_only(north, capsys):
         shown = capsys.readouterr().err
         assert factor in shown
         assert ("0.453592" in shown) == bool(factor)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (
+            "{time: days, event: died=yes, every: 10, until: 40}",
+            "time (days) to died=yes, in 4 intervals of 10 d until 40; 49 of 50 rows have it: 19 with the event by then, 9 there for longer",
+        ),
+        ("{value: died}", "died, one of no, yes; 50 of 50 rows have it"),
+        ("{value: stage}", "stage, one of I, II, in this order; 50 of 50 rows have it"),
+        ("{value: days}", "days, a number in d; 49 of 50 rows have it"),
+    ],
+)
+def test_check_and_dry_run_say_which_outcome_rows_have(north, capsys, outcome, said):
+    lines = [f"{30 + i % 40},{'' if i == 3 else i},{('no', 'yes')[i % 2]},{'I' * (1 + i % 2)}" for i in range(50)]
+    north.write_text("\n".join(["age,days,died,stage", *lines]))
+    types = {
+        "days": "{type: number, unit: d}",
+        "died": '{type: category, values: ["no", "yes"]}',
+        "stage": "{type: ordered, values: [I, II]}",
+    }
+    columns = "".join(f"  {name}: {kind if name in outcome else 'ignore'}\n" for name, kind in types.items())
+    north.with_name("schema.yaml").write_text(f"columns:\n  age: number\n{columns}outcome: {outcome}\n")
+    assert call("schema", "check", north, "--schema", north.with_name("schema.yaml")) == 0
+    assert f"north.csv: outcome: {said}" in " ".join(capsys.readouterr().out.split())
+    run = (
+        "run",
+        "lloyd",
+        "--data",
+        "data",
+        "--partition",
+        "none",
+        "--k",
+        2,
+        "--schema",
+        "data/schema.yaml",
+        "--dry-run",
+    )
+    north.with_name("schema.yaml").rename(north.parent.parent / "schema.yaml")
+    assert call(*run[:-2], "schema.yaml", "--dry-run") == 0
+    assert f"north: outcome: {said}" in " ".join(capsys.readouterr().out.split())
+    if "died" in outcome:
+        (north.parent / "north.mapping.yaml").write_text("lacks: [died]")
+        assert call("schema", "check", north, "--schema", "schema.yaml") == 0
+        assert "the site does not have it (lacks in its mapping)" in " ".join(capsys.readouterr().out.split())

@@ -113,3 +113,35 @@ def test_the_owner_is_told_why(local):
         site(local, path="rows.csv", schema="schema.yaml", mapping={"columns": {"aeg": "Alter"}})
     with pytest.raises(Refusal, match=r"the schema has no column 'aeg' \(did you mean 'age'"):
         SiteData.of(local, "site-1", reader_owns_them=True)
+
+
+TIMED = """columns: {age: number, days: {type: number, unit: d}, died: number}
+outcome: {time: days, event: died, every: 10, until: 40}
+"""
+
+
+def test_the_check_says_what_outcome_rows_have(local):
+    kit, lines = local.parent, ["40,5,1", "51,,0", "62,41,1"]
+    (kit / "startup").mkdir()
+    (local / "schema.yaml").write_text(TIMED)
+    (local / "rows.csv").write_text("\n".join(["age,days,died", *lines, ""]))
+    site(local, path="rows.csv", schema="schema.yaml")
+    found = check(kit).facts["outcome"]
+    assert found == (
+        "time (days) to died, in 4 intervals of 10 d until 40; 2 of 3 rows have it: 1 with the event by then, 1 there for longer"
+    )
+
+
+def test_odd_outcomes_are_shown_as_other_cells_are(local):
+    kit, lines = local.parent, ["40,-5,1", "51,7,2", "62,1e80,no"]
+    (kit / "startup").mkdir()
+    (local / "schema.yaml").write_text(TIMED)
+    (local / "rows.csv").write_text("\n".join(["age,days,died", *lines, ""]))
+    data = site(local, path="rows.csv", schema="schema.yaml")
+    (error,) = [text for text in check(kit).errors if "cannot use its rows" in text]
+    assert "days: 1 cell is below 0, where times begin, first in row 1 (correct them, or leave the cell empty" in error
+    assert "days: 1 cell is beyond 1e+59, where squares cannot be added up, first in row 3" in error
+    assert "died: 1 cell is neither 0 nor 1, first in row 2 (1 with the event, 0 without" in error
+    assert "died: 1 cell is no number, first in row 3" in error
+    shown = {(cell.column, cell.row, cell.value) for cell in data.odd_cells()}
+    assert shown == {("days", 1, "-5"), ("died", 2, "2"), ("days", 3, "1e80"), ("died", 3, "no")}
