@@ -36,7 +36,7 @@ class Dataset:
         centroids: (k, d) float64 true centroids, row c for label c, or None.
         columns: the d column names, or None.
         owners: (n,) int64 who each row comes from, such as a writer or a published client, or None.
-        rows_read: as of a `Table`.
+        rows_read, outcomes, outcome_form: as of a `Table`.
     """
 
     name: str
@@ -46,6 +46,8 @@ class Dataset:
     columns: tuple[str, ...] | None = None
     owners: IntArray | None = None
     rows_read: RowsRead = field(default_factory=RowsRead)
+    outcomes: FloatArray | None = None
+    outcome_form: tuple[float, ...] | None = None
 
     @property
     def n_clusters(self) -> int | None:

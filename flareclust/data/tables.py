@@ -17,9 +17,10 @@ import numpy as np
 
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import TableFaults, UserError
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.chunks import pieces
+from flareclust.data import file_formats
 from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
@@ -170,6 +171,13 @@ class Table:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> FloatArray:
         """Return the rows, as numpy.asarray does."""
         return np.array(self.X, dtype=dtype, copy=copy)
+
+    @property
+    def outcome_arrays(self) -> dict[str, Array]:
+        """Return the arrays that an npz file has of the outcomes; none without."""
+        if self.outcomes is None:
+            return {}
+        return {file_formats.OUTCOMES: self.outcomes, file_formats.OUTCOME_FORM: np.array(self.outcome_form)}
 
     def check_unchanged(self) -> None:
         """Raise Refusal where the rows lie in a file that has changed since it was opened."""

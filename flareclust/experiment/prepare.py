@@ -157,7 +157,8 @@ class PocSites:
         if prepared.dataset is None:
             return replace(prepared, sites=files)
         agreement: Agreement = "may-lack" if parse(there.partition).splits_columns else "has"
-        return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement)
+        about = outcome_facts(there.schema)
+        return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement, **about)
 
 
 def _file_folder(asked: RowsAsked) -> Prepared:
@@ -223,13 +224,26 @@ class OneTable:
         """Return the sites with their rows."""
         own = self.loaded(asked)
         assert own.dataset is not None
-        prepared = replace(_split(asked, _chosen(own.dataset, asked.columns)), schema=own.schema)
+        prepared = _with_outcomes(replace(_split(asked, _chosen(own.dataset, asked.columns)), schema=own.schema))
         if own.ids is None or prepared.index is None:
             return prepared
         ids = {site: [own.ids[row] for row in rows] for site, rows in prepared.index.items()}
         if asked.with_ids:
             prepared = replace(prepared, sites={site: _with_ids(prepared, site, ids[site]) for site in prepared.sites})
         return replace(prepared, ids=ids)
+
+
+def _with_outcomes(prepared: Prepared) -> Prepared:
+    """Return the sites with the outcomes of their rows, where the data set has some."""
+    dataset, index = prepared.dataset, prepared.index
+    if dataset is None or dataset.outcomes is None or index is None:
+        return prepared
+    sites: dict[str, Rows] = {}
+    for site, rows in prepared.sites.items():
+        assert not isinstance(rows, Path)
+        table = rows if isinstance(rows, Table) else Table(rows)
+        sites[site] = replace(table, outcomes=dataset.outcomes[index[site]], outcome_form=dataset.outcome_form)
+    return replace(prepared, sites=sites)
 
 
 def _with_ids(prepared: Prepared, site: str, own: Sequence[str]) -> Table:
@@ -254,7 +268,7 @@ def _split(asked: RowsAsked, dataset: Dataset) -> Prepared:
         site, m = site_of_rows(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
         rows, starts = rows_by_site(site, m)
         devices = Devices(dataset.X[rows], starts, [f"site-{i + 1}" for i in range(m)])
-        about = replace(dataset, X=np.empty((0, dataset.X.shape[1])), y=None, owners=None)
+        about = replace(dataset, X=np.empty((0, dataset.X.shape[1])), y=None, owners=None, outcomes=None)
         return Prepared(k, {}, dataset=about, columns=dataset.columns, devices=devices)
     index = partition(spec, dataset.X, dataset.y, asked.n_sites, rng, dataset.owners)
     if asked.class_column is not None:

@@ -99,8 +99,8 @@ class ClusterOutcomes(Phase):
         outcomes = rows.table.outcomes
         if outcomes is None:
             raise Refusal(
-                "has no outcomes: its mapping lacks their columns, its schema names none (outcome), it reads its rows in parts, or they are "
-                "rows of one table that was split (partition)"
+                "has no outcomes: its mapping lacks their columns, its schema names none (outcome), or its rows are in parts or on the "
+                "engine devices, which have none"
             )
         if rows.table.outcome_form != tuple(
             form.numbers.tolist()

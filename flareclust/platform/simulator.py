@@ -147,10 +147,7 @@ def _place(
             if with_ids and rows.ids is not None:
                 about[_IDS] = np.array(list(rows.ids))
             about[file_formats.REPEATS] = np.array(rows.repeats)
-            if rows.outcomes is not None:
-                about[file_formats.OUTCOMES] = rows.outcomes
-                about[file_formats.OUTCOME_FORM] = np.array(rows.outcome_form)
-            np.savez(paths[site], allow_pickle=False, X=rows.X, **about)
+            np.savez(paths[site], allow_pickle=False, X=rows.X, **about, **rows.outcome_arrays)
         else:
             paths[site] = str(data / f"{site}.npy")
             np.save(paths[site], rows.X if isinstance(rows, Table) else rows, allow_pickle=False)

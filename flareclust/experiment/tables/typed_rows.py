@@ -162,7 +162,8 @@ def one_table(asked: RowsAsked, frame: Any = None) -> tuple[Dataset, Sequence[st
     rows = path if frame is None else frame
     table = typed_table("data", rows, schema_of(asked, {"data" if frame is not None else str(path): rows}), asked.truth)
     ids = None if table.ids is None else tuple(table.ids)
-    return replace(_joined(path.name, {"": table})[0], rows_read=table.rows_read), ids
+    about = {name: getattr(table, name) for name in ("rows_read", "outcomes", "outcome_form")}
+    return replace(_joined(path.name, {"": table})[0], **about), ids
 
 
 def _joined(

@@ -94,7 +94,7 @@ def place(kit: Path, rows: Rows, numbers: Sequence[int] | None) -> int | None:
             identity += "_"
         X, columns = np.column_stack([numbers, X]), (identity, *columns)
         config["id"] = identity
-    np.savez(folder / "rows.npz", allow_pickle=False, X=X, columns=np.array(columns))
+    np.savez(folder / "rows.npz", allow_pickle=False, X=X, columns=np.array(columns), **rows.outcome_arrays)
     _say(kit, config)
     return len(rows)
 
