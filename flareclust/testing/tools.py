@@ -115,7 +115,7 @@ def exchanges(
 
     Args:
         policy: of every site; None for none, or for `GRANTED` where the algorithm needs one.
-        assess: whether the assessment and the profiles of the clusters are part of it.
+        assess: whether the assessment, the profiles of the clusters and the outcomes that tables have are part of it.
         refused: gets what each site answered instead, if anything.
     """
     executor, aggregator = algorithm.build(k, seed, _short(algorithm) | params)
@@ -138,8 +138,12 @@ def exchanges(
             replies[site] = SiteReply(answer.arrays)
         return replies
 
+    forms = (rows.outcome_form for rows in sites.values() if isinstance(rows, Table))
+    outcomes = next((form for form in forms if form is not None), None)
     with suppress(JobFailed):
-        run_federation(aggregator, ask, list(sites), FederationOptions(assess=assess, profile=assess))
+        run_federation(
+            aggregator, ask, list(sites), FederationOptions(assess=assess, profile=assess, outcomes=outcomes)
+        )
     return seen
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust.core.outcomes import OutcomeForm
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.privacy.policy import Policy
@@ -51,12 +52,13 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"scale": "robust"},
     {"missing": "mean", "scale": "robust"},
 )
-#: Steps of jobs with secure sums, for several numbers of clusters, with late sites, of images, and of tables with outcomes, whose floors
-#: are in tests/unit/experiment/test_outcomes.py.
+#: Forms of the outcomes that tables have in jobs without settings; each is asked for in a step of its own.
+OUTCOMES = (OutcomeForm("category", values=2), OutcomeForm("number"))
+#: Steps of jobs with secure sums, for several numbers of clusters, with late sites, and of images.
 NOT_ASKED = {
     *("keys", "place", "own_clusters", "odd_columns", "profile_totals", "profile_totals_counts"),
     *("score_inertia", "score_silhouette", "names", "moments", "known_moments", "outline"),
-    *("shape", "train", "linear_moments", "linear_gradient", "outcome_counts", "outcome_sums"),
+    *("shape", "train", "linear_moments", "linear_gradient"),
 }
 
 
@@ -69,22 +71,31 @@ class Asked(NamedTuple):
     table: Table
 
 
-def tables(algorithm: Algorithm, gaps: bool) -> dict[str, Table]:
+def tables(algorithm: Algorithm, gaps: bool, form: OutcomeForm | None) -> dict[str, Table]:
     if algorithm.partial:
-        return overlapping_sites()[0]
-    sites = {site: rows.copy() for site, rows in iid_sites(m=3, k=K)[0].items()}
-    for rows in sites.values():
-        rows[::9, 0] = np.nan if gaps else rows[::9, 0]
-    return {site: Table(rows, ("age", "ward=1", "ward=2")) for site, rows in sites.items()}
+        found = overlapping_sites()[0]
+    else:
+        sites = {site: rows.copy() for site, rows in iid_sites(m=3, k=K)[0].items()}
+        for rows in sites.values():
+            rows[::9, 0] = np.nan if gaps else rows[::9, 0]
+        found = {site: Table(rows, ("age", "ward=1", "ward=2")) for site, rows in sites.items()}
+    if form is None:
+        return found
+    about = tuple(form.numbers.tolist())
+    return {
+        site: replace(one, outcomes=np.arange(float(len(one)))[:, None] % 2, outcome_form=about)
+        for site, one in found.items()
+    }
 
 
 def asked_in(algorithm: Algorithm) -> Iterator[Asked]:
     """Give the first question of each step of the algorithm's jobs."""
     seen: set[str] = set()
-    for params in VARIANTS:
+    jobs = [*((VARIANTS[0], form) for form in OUTCOMES), *((params, None) for params in VARIANTS[1:])]
+    for params, form in jobs:
         if not set(params) <= set(algorithm.parameters()) or (params and algorithm.partial):
             continue
-        sites = tables(algorithm, gaps="missing" in params)
+        sites = tables(algorithm, "missing" in params, form)
         for one in exchanges(algorithm, sites, K, assess=True, **params):
             step, counts = one.task.step, f"{one.task.step}_counts"
             steps = [step, *([counts] if counts in algorithm.executor_class().job_steps() else [])]
