@@ -11,6 +11,7 @@ from nvflare.recipe.sim_env import SimEnv
 from nvflare.recipe.spec import ExecEnv, Recipe
 
 from flareclust._foundation.errors import UserError
+from flareclust.data.schema.columns import read_schema
 from flareclust.engines.options import JobOptions
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.platform import file_guard
@@ -63,6 +64,7 @@ def recipe(
     task_timeout: int = 600,
     assess: bool = True,
     profile: bool = False,
+    outcomes: str | Path | None = None,
     rows: str | None = None,
     packaged: bool = True,
     secure_sums: bool = False,
@@ -79,6 +81,8 @@ def recipe(
         task_timeout: seconds a site has for one task.
         assess: whether to compute the label-free metrics and the labels at the end.
         profile: whether the clusters are described after that (docs/profiles.md).
+        outcomes: the schema by which the sites read their tables, whose outcome they are asked for last (docs/outcomes.md); None for
+            no outcomes. NVFlare's simulator reads rows without a schema, so it has none.
         rows: see `_ClusteringRecipe`.
         packaged: False copies the classes into the job instead of expecting flareclust at the sites.
         secure_sums: whether sites send sums masked, so that the server learns their total only. It needs `min_sites`: the sums
@@ -87,10 +91,22 @@ def recipe(
         **params: the algorithm's own settings.
 
     Raises:
-        UserError: for an unknown algorithm or setting, with the nearest known one, or a value out of range.
+        UserError: for an unknown algorithm or setting, with the nearest known one, or a value out of range; for a schema that cannot be
+            read or names no outcome.
     """
     asked = locals()
+    asked["outcomes"] = None if outcomes is None else _form_in(outcomes)
     options = JobOptions(**{name: value for name, value in asked.items() if name in JobOptions.model_fields})
     line = registry.get(algorithm)
     job = build_job(line, params, options, packaged=packaged)
     return _ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())
+
+
+def _form_in(schema: str | Path) -> tuple[float, ...]:
+    """Return the form of the outcome that a schema names, in numbers; UserError where it names none."""
+    form = read_schema(schema).outcome_form
+    if form is None:
+        raise UserError(
+            f"{schema} names no outcome, as outcome: {{time: days, event: died=yes, until: 1800}}; name one, or leave out outcomes"
+        )
+    return tuple(form.numbers.tolist())
