@@ -65,7 +65,8 @@ def test_a_site_counts_once_among_those_that_change_numbers(
 def test_a_sum_that_loses_the_other_sites_leaves_no_means_but_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lies(monkeypatch, "outcome_sums", lambda reply, task: reply | {"total": np.full(2, 1e140)})
+    huge = {"total": np.full(2, 1e140), "squares": np.zeros(2)}  # others cannot square differences from such a mean
+    lies(monkeypatch, "outcome_sums", lambda reply, task: reply | huge)
     result = run(tmp_path, SCORE, min_sites=1)
     assert any("there are no outcomes of the clusters" in warning for warning in result.warnings)
     with pytest.raises(UserError, match="the result has no outcomes"):
