@@ -43,7 +43,8 @@ def read_result(folder: Path) -> Result:
     except (JobFailed, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
         _check_version(folder)
         raise UserError(
-            f"{folder} holds no complete result of flareclust {__version__}; name the folder that `run` or `save` has written"
+            f"{folder} holds no complete result of flareclust {__version__}: {_what_lacks(folder)}; name the folder that `run` or `save` has "
+            "written"
         ) from error
     outcome = replace(outcome, labels=site_labels, job=about.get("job") or "")
     labels = np.full(n_rows, -1, dtype=np.int64)
@@ -71,6 +72,17 @@ def read_result(folder: Path) -> Result:
         date=about.get("date", ""),
         words={name: tuple(values) for name, values in about.get("words", {}).items()},
         **more,
+    )
+
+
+def _what_lacks(folder: Path) -> str:
+    """Return what keeps a folder from being read as a result, in a few words."""
+    if not folder.is_dir():
+        return "it is a file" if folder.exists() else "there is no such folder"
+    files = outcome_files.SUMMARY, outcome_files.ARRAYS, outcome_files.ROUNDS
+    lacking = [name for name in files if not (folder / name).is_file()]
+    return (
+        f"there is no {' and no '.join(lacking)}" if lacking else f"one of {', '.join(files)}, {LABELS_FILE} is damaged"
     )
 
 

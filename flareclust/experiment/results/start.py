@@ -43,11 +43,11 @@ def _why_not(experiment: Experiment, prepared: Prepared, earlier: "Result") -> s
     """Return why the centroids of a result cannot start a run, in a few words; "" if they can."""
     able = [one.name for one in registry.algorithms().values() if _takes_centroids(one)]
     if experiment.algorithm not in able:
-        return f"{experiment.algorithm} makes its own start; algorithms that take centroids are {', '.join(able)}"
+        return _without_start(experiment.algorithm, able)
     if _START in experiment.params:
         return f"the setting {_START} says another start; leave out one of the two"
     if experiment.k_range is not None:
-        return "k is to be chosen from a range; give the k of that result"
+        return "k is to be chosen from a range; give the k of that result, or leave out --start"
     if partial.is_partial(earlier.arrays) or is_embedded(earlier.arrays) or _MODES in _only_one(experiment, earlier):
         return f"{earlier.algorithm} has clusters of another kind than {experiment.algorithm}"
     asked = {**prepared.params, **experiment.params}
@@ -58,6 +58,13 @@ def _why_not(experiment: Experiment, prepared: Prepared, earlier: "Result") -> s
     if (found := len(earlier.centroids)) != prepared.k:
         return f"it has {found} centroids, and k is {prepared.k}"
     return columns_differ(prepared.columns, earlier.columns)
+
+
+def _without_start(algorithm: str, able: list[str]) -> str:
+    """Return why an algorithm takes no centroids, and what to do."""
+    one_shot = "one-shot" in registry.get(algorithm).promises
+    why = "asks each site once, and nothing is there to begin with" if one_shot else "makes its own start"
+    return f"{algorithm} {why}; leave out --start, or take an algorithm that begins with centroids: {', '.join(able)}"
 
 
 def _only_one(experiment: Experiment, earlier: "Result") -> set[str]:

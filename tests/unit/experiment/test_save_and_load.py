@@ -90,12 +90,22 @@ def test_a_file_that_was_cut_is_no_complete_result(tmp_path, file, size):
     flareclust.run("feca", "iris", 3, n_sites=3, out=tmp_path / "out")
     path = tmp_path / "out" / file
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(UserError, match="holds no complete result of flareclust"):
+    with pytest.raises(
+        UserError, match=r"holds no complete result of flareclust .*: one of result\.json, .* is damaged"
+    ):
         flareclust.load_result(tmp_path / "out")
 
 
-@pytest.mark.parametrize("broken", ["nothing", "result.json", "result.npz", "columns"])
-def test_a_folder_without_a_complete_result_is_refused(tmp_path, broken):
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ("nothing", "there is no such folder"),
+        ("result.json", r"there is no result\.json"),
+        ("result.npz", r"there is no result\.npz"),
+        ("columns", "is damaged"),
+    ],
+)
+def test_a_folder_without_a_complete_result_is_refused(tmp_path, broken, why):
     folder = tmp_path / "out"
     if broken != "nothing":
         flareclust.run("feca", "iris", 3, n_sites=3, out=folder)
@@ -104,7 +114,7 @@ def test_a_folder_without_a_complete_result_is_refused(tmp_path, broken):
         (folder / "result.json").write_text(text)
     elif broken != "nothing":
         (folder / broken).unlink()
-    with pytest.raises(UserError, match="holds no complete result of flareclust"):
+    with pytest.raises(UserError, match=f"holds no complete result of flareclust .*: {why}; name the folder"):
         flareclust.load_result(folder)
 
 

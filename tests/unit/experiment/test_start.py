@@ -77,9 +77,14 @@ def test_where_nothing_was_withdrawn_the_clusters_stay_where_they_came_to_rest(s
 @pytest.mark.parametrize(
     ("algorithm", "asked", "said"),
     [
-        ("feca", {}, "feca makes its own start; algorithms that take centroids are lloyd, kprototypes, ffcm"),
+        (
+            "fkm",
+            {},
+            "fkm makes its own start; leave out --start, or take an algorithm that begins with centroids: lloyd",
+        ),
+        ("pooled", {}, "pooled asks each site once, and nothing is there to begin with; leave out --start, or take"),
         ("lloyd", {"k": 3}, "it has 4 centroids, and k is 3"),
-        ("lloyd", {"k": "2..4"}, "k is to be chosen from a range"),
+        ("lloyd", {"k": "2..4"}, "k is to be chosen from a range; give the k of that result, or leave out --start"),
         ("kprototypes", {}, "lloyd has clusters of another kind than kprototypes"),
         ("lloyd", {"scale": "standard"}, "it was made with scale=none, and this run has scale=standard"),
         ("lloyd", {"metric": "cosine"}, "it was made with metric=euclidean, and this run has metric=cosine"),
