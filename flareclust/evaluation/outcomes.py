@@ -70,6 +70,11 @@ class ClusterOutcomes:
         return np.asarray(self.arrays.get(keys.OUTCOME_NOT_COUNTED, np.zeros_like(self.rows)))
 
     @property
+    def noise(self) -> float:
+        """Return the standard deviation of the noise of differential privacy in each number of rows; 0 without it."""
+        return float(self.arrays.get(keys.OUTCOME_NOISE, 0.0))
+
+    @property
     def name(self) -> str:
         """Return what the outcome is called."""
         return self._names[0]
@@ -103,7 +108,12 @@ class ClusterOutcomes:
 
     @property
     def bands(self) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and upper ends (k, t) of the 95 % intervals; 1 before the first event, NaN once nobody is left."""
+        """Return the lower and upper ends (k, t) of the 95 % intervals; 1 before the first event, NaN once nobody is left.
+
+        NaN under differential privacy, whose noise they would not know.
+        """
+        if self.noise:
+            return np.full(self.survival.shape, np.nan), np.full(self.survival.shape, np.nan)
         n, d, share = self.at_risk, self.counts[1], self.survival
         with np.errstate(divide="ignore", invalid="ignore"):
             spread = np.sqrt(np.cumsum(np.where(d > 0, d / (n * (n - d)), 0.0), axis=1))
@@ -159,7 +169,9 @@ class ClusterOutcomes:
         with np.errstate(invalid="ignore"):
             share = count / n
             middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-            reach = _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+            reach = (
+                np.nan if self.noise else _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+            )
         k, t = count.shape
         return {
             "cluster": np.repeat(np.arange(k), t).tolist(),
@@ -184,8 +196,11 @@ class ClusterOutcomes:
         return {name: value.tolist() for name, value in columns.items()}
 
     def tests(self) -> list[OutcomeTest]:
-        """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known."""
-        if int((self.rows > 0).sum()) < 2:
+        """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known.
+
+        None under differential privacy, whose noise a test would take for differences.
+        """
+        if self.noise or int((self.rows > 0).sum()) < 2:
             return []
         if self.form.kind == "number":
             n, _, squares = moments = self.arrays[keys.OUTCOME_MOMENTS]

@@ -15,6 +15,7 @@ __all__ = [
     "checkpoint",
     "exchanges",
     "executor",
+    "noisy_outcomes",
     "nvflare_executor",
     "outcomes",
     "profile_exchanges",

@@ -17,7 +17,8 @@ from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
-from flareclust.federation.outcomes import ClusterOutcomes
+from flareclust.federation.noisy_outcomes import noise_of_totals, possible_arrays, why_unpaid
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.protocol import cluster_arrays as keys
 from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
@@ -42,9 +43,9 @@ def outcomes_of_clusters(
 ) -> tuple[Message, list[str]]:
     """Return arrays about the outcomes of the clusters of a finished round, and warnings, a sentence each."""
     none = "there are no outcomes of the clusters"
-    if not ClusterOutcomes.steps.keys() <= job.steps.keys():
-        why = "under differential privacy they would need a share of the budget, which jobs do not have yet"
-        return {}, [f"{none}: {why}; take an algorithm without it"]
+    private = job.params if isinstance(job.params, PrivateParams) else None
+    if private is not None and (why := why_unpaid(private, form)):
+        return {}, [f"{none}: {why}"]
     before, exchanges.undescribed = exchanges.undescribed, {}
     round_ = replace(
         round_, index=round_.index + shallow_tree.DEPTH
@@ -56,6 +57,10 @@ def outcomes_of_clusters(
     finally:
         refused, exchanges.undescribed = exchanges.undescribed, before
     texts = [f"{text} (in the outcomes)" for text in refusal_texts(refused)]
+    if private is not None:
+        noise = noise_of_totals(private, round_, replies)
+        noisy, sentence = possible_arrays(private, arrays[keys.OUTCOME_COUNTS], form, noise)
+        return {keys.OUTCOME_FORM: form.numbers, **noisy}, [*texts, sentence]
     adjusted = min(_adjusted(replies), len(exchanges.sites))
     if adjusted:
         sites = "a site" if adjusted == 1 else f"{adjusted} sites"
@@ -105,7 +110,7 @@ def _counts(
     kinds, times = form.shape
     replies = _ask(exchanges, round_, job, StepName.OUTCOME_COUNTS, form, {"o": kinds, "t": times})
     arrays: Message = {keys.OUTCOME_COUNTS: np.sum([reply["counts"] for reply in replies.values()], axis=0)}
-    if ALL not in replies:
+    if ALL not in replies and not isinstance(job.params, PrivateParams):
         arrays[keys.OUTCOME_SITES] = np.array(list(replies), dtype=np.str_)
         arrays[keys.OUTCOME_SITE_COUNTS] = np.array([reply["counts"] for reply in replies.values()])
     return arrays, replies

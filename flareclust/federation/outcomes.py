@@ -54,12 +54,12 @@ class ClusterOutcomes(Phase):
 
     @classmethod
     def steps_of(cls, executor: "type[ClusteringExecutor]") -> Mapping[str, Step]:
-        """Return the steps; none of algorithms under differential privacy, whose budget has no share for outcomes."""
+        """Return the steps; none of algorithms under differential privacy, which have `NoisyOutcomes`."""
         return {} if executor.private else cls.steps
 
     def outcome_counts(self, task: Task, rows: SiteRows) -> Message:
         """Return how many rows each kind, final cluster, and time or value has."""
-        task, form = _asked(task)
+        task, form = asked_outcome(task)
         if form.kind == "number":
             raise BadMessage(f"{ASKED_OUTCOME}: expected times or categories, which are counted")
         outcomes, labels = self._outcomes(task, rows, form)
@@ -75,7 +75,7 @@ class ClusterOutcomes(Phase):
 
     def outcome_sums(self, task: Task, rows: SiteRows) -> Message:
         """Return known rows of each final cluster, and the sums of their differences from the origin and of the squares of these."""
-        task, form = _asked(task)
+        task, form = asked_outcome(task)
         _ORIGIN.check({name: value for name, value in task.arrays.items() if name == "origin"})
         if form.kind != "number":
             raise BadMessage(f"{ASKED_OUTCOME}: expected a number, of which sums are")
@@ -95,7 +95,8 @@ class ClusterOutcomes(Phase):
 
     def _outcomes(self, task: Task, rows: SiteRows, form: OutcomeForm) -> tuple[FloatArray, IntArray]:
         """Return the rows' outcomes (n, w), and their final clusters (n,); Refusal where they have none, or of another form."""
-        rows.check_sums()
+        if not rows.private:  # under differential privacy whether there are enough rows is theirs
+            rows.check_sums()
         outcomes = rows.table.outcomes
         if outcomes is None:
             raise Refusal(
@@ -138,7 +139,7 @@ def outcome_steps(numbers: Sequence[float] | None) -> tuple[str, ...]:
     return (StepName.OUTCOME_COUNTS,) if counted else (StepName.OUTCOME_SUMS,)
 
 
-def _asked(task: Task) -> tuple[Task, OutcomeForm]:
+def asked_outcome(task: Task) -> tuple[Task, OutcomeForm]:
     """Return a task without the form of outcomes that it asks for, and that form; BadMessage where there is none."""
     asked = {name: value for name, value in task.arrays.items() if name == ASKED_OUTCOME}
     _FORM.check(asked, {"f": 4})

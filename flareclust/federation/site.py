@@ -18,6 +18,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.federation.assessment import Assessment, Placing
+from flareclust.federation.noisy_outcomes import NoisyOutcomes
 from flareclust.federation.outcomes import ClusterOutcomes
 from flareclust.federation.profiles import ClusterProfiles
 from flareclust.federation.stages import CentroidStage, RowStage, SchemaStage
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 #: The phases of a job before and after the rounds of its algorithm.
 PHASES: tuple[tuple[type[Phase], ...], tuple[type[Phase], ...]] = (
     (Keys, ColumnNames, ColumnSpreads, Description),
-    (Assessment, NoisyAssessment, Placing, ClusterProfiles, ClusterOutcomes),
+    (Assessment, NoisyAssessment, Placing, ClusterProfiles, ClusterOutcomes, NoisyOutcomes),
 )
 
 

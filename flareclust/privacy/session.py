@@ -67,9 +67,9 @@ class SiteSession:
         if made is None or made[0].X is not table.X or made[1] != most:
             used = np.ones(len(table), dtype=np.bool_) if table.ids is None else table.ids.first(most)
             chosen = (np.ascontiguousarray(table.X[part][used[part]]) for part in pieces(*table.X.shape))
-            found = (
-                table if used.all() else replace(table, X=_stored(table, chosen), ids=None, stamp=None, outcomes=None)
-            )
+            outcomes, found = None if table.outcomes is None else table.outcomes[used], table
+            if not used.all():
+                found = replace(table, X=_stored(table, chosen), ids=None, stamp=None, outcomes=outcomes)
             made = self._bounded = table, most, found
         return made[2]
 

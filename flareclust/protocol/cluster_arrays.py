@@ -47,12 +47,13 @@ COUNTS, SIGNAL, REACH, LOW, HIGH = "counts", "signal_to_noise", "reach", "low", 
 # `outcome_sites` (m,) and `outcome_site_counts` (m, o, k, t): the same by site, not with secure sums; `outcome_moments` (3, k): of an
 # outcome that is a number, rows, mean and sum of squared deviations; `outcome_adjusted` (): at how many sites small numbers are not
 # exact; `outcome_not_counted` (k,): rows of each cluster that are in none of these, since their site has too few with a known outcome;
-# with secure sums also those whose outcome is unknown; `outcome_names`: what the outcome is called, its unit, and the values of a category.
+# with secure sums also those whose outcome is unknown; `outcome_names`: what the outcome is called, its unit, and the values of a category;
+# `outcome_noise` (): under differential privacy, the standard deviation of the noise of each number of rows before it became possible.
 
 OUTCOME_FORM, OUTCOME_COUNTS, OUTCOME_MOMENTS = "outcome_form", "outcome_counts", "outcome_moments"
 OUTCOME_SITES, OUTCOME_SITE_COUNTS = "outcome_sites", "outcome_site_counts"
 OUTCOME_ADJUSTED, OUTCOME_NAMES = "outcome_adjusted", "outcome_names"
-OUTCOME_NOT_COUNTED = "outcome_not_counted"
+OUTCOME_NOT_COUNTED, OUTCOME_NOISE = "outcome_not_counted", "outcome_noise"
 
 #: The axis of each array along which its clusters are.
 _AXES: Mapping[str, int] = MappingProxyType(

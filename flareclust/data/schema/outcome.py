@@ -91,7 +91,7 @@ class OutcomeSchema(Settings):
         }.get(form.kind, f"{name}, {of_values}")
         if outcomes is None:
             return f"{what}; the site does not have it (lacks in its mapping)"
-        known = ~np.isnan(outcomes).any(axis=1)
+        known = np.asarray(~np.isnan(outcomes).any(axis=1))
         found = f"{what}; {known.sum():,} of {len(known):,} rows have it"
         if form.kind != "time":
             return found

@@ -47,7 +47,8 @@ def view_of_outcomes(arrays: Mapping[str, Array]) -> OutcomeView | None:
     if found is None:
         return None
     unit = f" ({found.unit})" if found.unit else ""
-    tests = [_test_words(test) for test in found.tests()] or ["no test: fewer than two clusters have known outcomes"]
+    why = "it would take noise for differences" if found.noise else "fewer than two clusters have known outcomes"
+    tests = [_test_words(test) for test in found.tests()] or [f"no test: {why}"]
     notes = list(_notes(found))
     if found.form.kind == "time":
         title = f"Time to {found.name}{unit}"
@@ -180,7 +181,7 @@ def _curves(found: ClusterOutcomes) -> dict[str, Any]:
             continue
         end = int(there.sum())
         upper, lower = (_steps(x[:end], side[c, :end]) for side in (high, low))
-        band = f"M{'L'.join(upper)}L{'L'.join(reversed(lower))}Z" if upper and lower else ""
+        band = f"M{'L'.join(upper)}L{'L'.join(reversed(lower))}Z" if upper and lower and not found.noise else ""
         path = f"M{'L'.join(_steps(x[:end], found.survival[c, :end]))}"
         lines.append({"path": path, "band": band, "colour": cluster_colour(c, k)})
     marks = [{"x": f"{x[at]:.1f}", "text": f"{times[at]:g}"} for at in _ticks(found)]

@@ -349,7 +349,7 @@ def _outputs(records: Iterable[Mapping[str, Any]]) -> Table:
 def _private(result: "Result") -> str:
     """Return the budget of a run under differential privacy, and whose rows it is for."""
     terms = (result.experiment.get("policy") or {}).get("differential_privacy") or {}
-    budget = {name: result.params.get(name, terms.get(name)) for name in ("epsilon", "delta")}
+    budget = {name: result.params.get(name, terms.get(name)) for name in ("epsilon", "outcome_epsilon", "delta")}
     spent = ", ".join(f"{name} {value}" for name, value in budget.items() if value is not None)
     unit, most = result.params.get("unit", "row"), result.params.get("rows_per_id", 1)
     whose = "each row" if unit == "row" else f"each id with all of its rows; {most} of each at most were used"

@@ -107,7 +107,13 @@ class _Outputs:
         if not self.is_private:
             return Rule() if policy is None else Rule(int(policy["min_count"]), known=True)
         terms = (policy or {}).get("differential_privacy") or {}
-        names = ("epsilon", "delta", "unit", *(["rows_per_id"] if self.result.params.get("unit") == "id" else []))
+        names = (
+            "epsilon",
+            "outcome_epsilon",
+            "delta",
+            "unit",
+            *(["rows_per_id"] if self.result.params.get("unit") == "id" else []),
+        )
         spent = {name: self.result.params.get(name, terms.get(name)) for name in names}
         return Rule(known=bool(terms), noise={name: value for name, value in spent.items() if value is not None})
 

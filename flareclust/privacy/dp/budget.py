@@ -31,10 +31,11 @@ class DPSession:
 
     Attributes:
         box: bounds of the columns, by the site's policy and never from its rows.
-        rho: the most that the job may spend in all.
+        rho: the most that the job may spend on what it asks now: the clustering, or outcomes.
         named: how many sites the policy names as those of masked sums; None where it names none.
         shared: the sites whose masked sums hold one noise together; None where the site adds all of it.
         columns: names of the columns, for the site's own log; None where they have none.
+        beside: what the job may spend on the other of the two.
     """
 
     box: Box
@@ -45,6 +46,12 @@ class DPSession:
     named: int | None = None
     shared: SharedNoise | None = None
     columns: tuple[str, ...] | None = None
+    beside: float = 0.0
+
+    @property
+    def limit(self) -> float:
+        """Return the most that the job may spend in all."""
+        return self.rho + self.beside
 
     @classmethod
     def of(cls, site: SiteSession, table: Table, name: str) -> "DPSession":
@@ -60,24 +67,34 @@ class DPSession:
         named = None if site.policy.secure_sites is None else len(site.policy.secure_sites)
         return cls(box, dp, site.job, site.ledger, _rho_of(dp, dp.epsilon), named, columns=table.columns)
 
-    def granted(self, epsilon: float, delta: float) -> "DPSession":
-        """Return the terms for a job that asks for (epsilon, delta): it may spend that, and no more.
+    def granted(self, epsilon: float, delta: float, outcome_epsilon: float | None = None) -> "DPSession":
+        """Return the terms for a job that asks for (epsilon, delta), and for (outcome_epsilon, delta) beside it: no more in all.
 
         Raises:
             Refusal: the site grants a job less, or has not as much left; nothing is spent then.
         """
         rho = _rho("the job", epsilon, delta)
-        if rho > self.rho:
-            maximum = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.rho, delta))
+        outcomes = 0.0 if outcome_epsilon is None else _rho("the job", outcome_epsilon, delta)
+        if rho + outcomes > self.limit:
+            maximum = self.dp.epsilon if delta == self.dp.delta else _down(epsilon_of(self.limit, delta))
             other = "" if delta == self.dp.delta else f", or for delta={self.dp.delta:g}"
+            beside = "" if outcome_epsilon is None else f" and outcome_epsilon={outcome_epsilon:g}"
+            both = "" if outcome_epsilon is None else ", both together,"
             raise Refusal(
                 f"grants a job no more than epsilon={self.dp.epsilon:g} at delta={self.dp.delta:g}, where this one asks for "
-                f"epsilon={epsilon:g} at delta={delta:g}; ask for epsilon={maximum:g} or less{other}"
+                f"epsilon={epsilon:g}{beside} at delta={delta:g}; ask for epsilon={maximum:g}{both} or less{other}"
             )
         spent = self.ledger.spent()
-        if rho - spent.jobs.get(self.job, 0.0) > (_rho_of(self.dp, self.dp.budget) - spent.total) * _ROUNDING:
+        if (
+            rho + outcomes - spent.jobs.get(self.job, 0.0)
+            > (_rho_of(self.dp, self.dp.budget) - spent.total) * _ROUNDING
+        ):
             raise Refusal(self._beyond_budget(spent.total))
-        return replace(self, rho=rho)
+        return replace(self, rho=rho, beside=outcomes)
+
+    def for_outcomes(self) -> "DPSession":
+        """Return the granted terms with what the job may spend on outcomes."""
+        return replace(self, rho=self.beside, beside=self.rho)
 
     def gaussian(self, values: IntArray, sensitivity: float, rho: float, what: str) -> IntArray:
         """Return integers with Gaussian noise that makes them rho-zCDP; what they cost is in the ledger before it is drawn.
@@ -122,7 +139,7 @@ class DPSession:
 
     def _spend(self, what: str, rho: float) -> None:
         try:
-            self.ledger.spend(self.job, what, rho, self.rho, _rho_of(self.dp, self.dp.budget))
+            self.ledger.spend(self.job, what, rho, self.limit, _rho_of(self.dp, self.dp.budget))
         except Overspent as over:
             words = self._beyond_job if over.of_job else self._beyond_budget
             raise Refusal(words(over.spent)) from None
@@ -130,7 +147,7 @@ class DPSession:
     def _beyond_job(self, spent: float) -> str:
         delta = self.dp.delta
         return (
-            f"has spent epsilon={epsilon_of(spent, delta):.4g} of at most {epsilon_of(self.rho, delta):.4g} on this job "
+            f"has spent epsilon={epsilon_of(spent, delta):.4g} of at most {epsilon_of(self.limit, delta):.4g} on this job "
             f"(delta={delta:g}), and answers nothing more in it; start a new job, with fewer rounds or a smaller epsilon"
         )
 

@@ -24,6 +24,12 @@ class PrivateParams(NamesParams):
     delta: float = both(
         1e-5, "With epsilon; should be well below 1 / number of rows.", ge=LEAST_DELTA, le=LARGEST_DELTA
     )
+    outcome_epsilon: float | None = both(
+        None,
+        "What the job spends at each site beside epsilon, at the same delta, on the outcomes that a schema names; None for no outcomes.",
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
+    )
     colluding: int | None = both(
         None,
         "With secure sums, how many sites may tell the server their shares of the noise; None for a third of them.",
@@ -60,4 +66,5 @@ class PrivateParams(NamesParams):
     def alike(self) -> list[float]:
         """Return the settings of a site's share of the noise, which must be the same at all sites for totals to be decoded."""
         colluding = -1 if self.colluding is None else self.colluding
-        return [self.epsilon, self.delta, colluding, self.rows_of_unit, self.unit == PER_ID]
+        outcomes = [] if self.outcome_epsilon is None else [self.outcome_epsilon]
+        return [self.epsilon, self.delta, colluding, self.rows_of_unit, self.unit == PER_ID, *outcomes]

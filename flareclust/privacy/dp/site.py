@@ -80,7 +80,7 @@ class Noise:
         if terms.dp.unit != PER_ID and params.unit == PER_ID:
             # Without one row of an id the next takes its place: two rows change, and the budget is one for rows.
             raise Refusal("protects single rows (its policy: unit), and the job protects ids; submit with unit=row")
-        return cls(params, terms.granted(params.epsilon, params.delta))
+        return cls(params, terms.granted(params.epsilon, params.delta, params.outcome_epsilon))
 
     @classmethod
     def granted_at_first(cls, params: PrivateParams, task: Task, rows: SiteRows) -> "Noise":
@@ -95,6 +95,14 @@ class Noise:
         """Return what `granted` does for sums: where they leave masked, each site adds only its share of the noise."""
         noise = cls.granted(params, rows)
         return cls(params, noise.terms.sharing(rows.context.sum_sites, params.colluding))
+
+    @classmethod
+    def granted_for_outcomes(cls, params: PrivateParams, rows: SiteRows) -> "Noise":
+        """Return what `granted_for_sums` does, of what the job spends on outcomes; raise Refusal where that is nothing."""
+        if params.outcome_epsilon is None:
+            raise Refusal("was asked for outcomes by a job that spends nothing on them; submit with outcome_epsilon")
+        noise = cls.granted_for_sums(params, rows)
+        return cls(params, noise.terms.for_outcomes())
 
     @property
     def box(self) -> Box:
