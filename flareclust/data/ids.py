@@ -71,12 +71,12 @@ class Withdrawn:
     """
 
     def __init__(self, ids: frozenset[str] = frozenset(), *, marked: bool = False) -> None:
-        self._ids, self.marked = ids, marked
+        self.ids, self.marked = ids, marked
         self._found: set[str] = set()
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
-        return bool(self._ids)
+        return bool(self.ids)
 
     def look(self, ids: Ids) -> BoolArray:
         """Return which of the rows with these ids (n,) are left out; UserError where rows have no ids, or all are."""
@@ -84,7 +84,7 @@ class Withdrawn:
             raise UserError(
                 "the site leaves out rows by their ids, and its rows have none; name the column with ids in its configuration (id)"
             )
-        found = np.fromiter((text in self._ids for text in ids), np.bool_, len(ids))
+        found = np.fromiter((text in self.ids for text in ids), np.bool_, len(ids))
         if found.all():
             raise UserError(
                 "all rows, or all of a part on a cluster, are left out, since their ids are withdrawn; leave the site out of the job, "
@@ -96,7 +96,7 @@ class Withdrawn:
     @property
     def not_found(self) -> frozenset[str]:
         """Return the ids that no row has."""
-        return self._ids - self._found
+        return self.ids - self._found
 
 
 def hashes_of(ids: Iterable[str]) -> Array:

@@ -5,5 +5,6 @@ __all__ = [
     "late_jobs",
     "late_sites",
     "options",
+    "other_frameworks",
     "pooled",
 ]

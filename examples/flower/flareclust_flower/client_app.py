@@ -4,7 +4,7 @@ The SuperNode's own configuration names the site, its rows and its policy, never
 
     flower-supernode --insecure --node-config 'site="north" rows="/secure/north.csv" policy="/secure/policy.yaml"'
 
-A simulated SuperNode, which has none of these, has a few made-up rows.
+With `id="patient" withdrawn="/secure/gone.txt"` the rows with the ids in this file are left out. A simulated SuperNode, which has none of these, has a few made-up rows.
 """
 
 import json
@@ -12,23 +12,18 @@ import logging
 from pathlib import Path
 
 import numpy as np
-from flwr.app import ConfigRecord, Context, Message
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from flareclust._foundation import version
-from flareclust._foundation.errors import BadMessage, Refusal, UserError
+from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray
-from flareclust._foundation.typing import Message as Arrays
+from flareclust.data.ids import Withdrawn
 from flareclust.data.tables import Table
-from flareclust.engines.inprocess import SimulatedSite, answered
-from flareclust.privacy.policy import read_policy
-from flareclust.protocol import registry
+from flareclust.engines.other_frameworks import answer_task
+from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import Task
 from flareclust.sites.rows import SiteData
 from flareclust_flower.messages import PROBLEM, pack, unpack
-
-#: What the app runs: algorithms without keys, budgets or networks, which live in a site's kit.
-ALGORITHMS = ("lloyd", "pooled", "kfed")
 
 _log = logging.getLogger(__name__)
 
@@ -45,28 +40,20 @@ def name(message: Message, context: Context) -> Message:
 def answer(message: Message, context: Context) -> Message:
     """Answer one step of an algorithm, or say why not; the text of an unexpected exception stays in the site's own log."""
     try:
-        arrays, about = unpack(message.content)
-        return Message(pack(_answer(arrays, about, context)), reply_to=message)
-    except (Refusal, BadMessage, UserError) as reason:
-        problem = str(reason)
+        reply = _answer(message, context)
     except Exception as error:  # noqa: BLE001 - its text may hold values, and Flower sends it to the server
         _log.exception("the step raised an exception")
-        problem = f"raised {type(error).__name__}; the log of its SuperNode has the traceback"
-    return Message(pack({}, **{PROBLEM: problem}), reply_to=message)
+        reply = SiteReply(problem=f"raised {type(error).__name__}; the log of its SuperNode has the traceback")
+    problem = {} if reply.problem is None else {PROBLEM: reply.problem}
+    return Message(pack(reply.arrays, **problem), reply_to=message)
 
 
-def _answer(arrays: Arrays, about: ConfigRecord, context: Context) -> Arrays:
-    name = str(about["algorithm"])
-    if name not in ALGORITHMS:
-        raise Refusal(f"runs {', '.join(ALGORITHMS)} only")
-    algorithm = registry.get(name)
-    executor, _ = algorithm.build(int(about["k"]), int(about["seed"]), json.loads(str(about["params"])))
-    if not version.fits(str(about["version"]), executor.version()):
-        raise Refusal(version.misfit(str(about["version"]), executor.version()))
+def _answer(message: Message, context: Context) -> SiteReply:
+    arrays, about = unpack(message.content)
+    job = {**about, "params": json.loads(str(about["params"]))}
     task = Task(str(about["step"]), int(about["round"]), arrays, site_of(context))
-    policy = context.node_config.get("policy")
-    site = None if policy is None else SimulatedSite.of(read_policy(str(policy)), algorithm)
-    return answered(executor, task, rows_of(context, gaps=bool(executor.gaps)), site).arrays
+    policy, withdrawn = (context.node_config.get(name) for name in ("policy", "withdrawn"))
+    return answer_task(job, task, lambda gaps, gone: rows_of(context, gone, gaps=gaps), policy, withdrawn)
 
 
 def site_of(context: Context) -> str:
@@ -75,12 +62,13 @@ def site_of(context: Context) -> str:
     return str(config["site"]) if "site" in config else f"site-{config['partition-id']}"
 
 
-def rows_of(context: Context, *, gaps: bool = False) -> FloatArray | Table:
+def rows_of(context: Context, gone: Withdrawn, *, gaps: bool = False) -> FloatArray | Table:
     """Return a SuperNode's rows; Refusal where they cannot be used."""
     config = context.node_config
     if "rows" in config:
-        return SiteData(Path(str(config["rows"]))).table(gaps=gaps)
-    if "partition-id" not in config:
+        data = SiteData(Path(str(config["rows"])), id=config.get("id"), withdrawn=gone.ids)
+        return data.table(gaps=gaps, marked=gone.marked)
+    if "partition-id" not in config or gone:
         raise Refusal("has no rows: its --node-config names none (rows)")
     return made_up_rows(int(config["partition-id"]))
 

@@ -12,9 +12,9 @@ from flwr.serverapp import Grid, ServerApp
 
 from flareclust import JobFailed, UserError, __version__
 from flareclust._foundation.typing import Message as Arrays
+from flareclust.engines.other_frameworks import make_job
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.protocol import outcome as outcome_files
-from flareclust.protocol import registry
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.replies import SiteReply
 from flareclust_flower.messages import PROBLEM, pack, unpack
@@ -59,15 +59,10 @@ def cluster(
         UserError: a setting is wrong, or two SuperNodes have one name.
         JobFailed: too few sites are there, or no centroid could be found.
     """
-    _, aggregator = registry.get(algorithm).build(k, seed, params or {})
+    aggregator, job = make_job(algorithm, k, seed, params)
     nodes = nodes_by_site(grid, min_sites, timeout)
-    about: dict[str, str | int] = {
-        "algorithm": algorithm,
-        "k": k,
-        "seed": seed,
-        "params": json.dumps(dict(params or {})),
-    }
-    ask = partial(_ask, grid, nodes, {**about, "version": aggregator.version()}, timeout)
+    about = job | {"params": json.dumps(job["params"])}
+    ask = partial(_ask, grid, nodes, about, timeout)
     return run_federation(aggregator, ask, list(nodes), FederationOptions(min_sites=min_sites))
 
 

@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 import flareclust
+from flareclust.engines.other_frameworks import ALGORITHMS
 
 SITES = ("east", "north", "west")
 
@@ -71,7 +72,7 @@ def check_equal(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "params"), [*((name, {}) for name in client_app.ALGORITHMS), ("lloyd", {"scale": "standard"})]
+    ("algorithm", "params"), [*((name, {}) for name in ALGORITHMS), ("lloyd", {"scale": "standard"})]
 )
 def test_the_result_is_that_of_the_in_process_engine(sites, algorithm, params):
     rows, nodes = sites
@@ -82,7 +83,7 @@ def test_the_result_is_that_of_the_in_process_engine(sites, algorithm, params):
     assert len(grid.sent) > len(SITES)
 
 
-@pytest.mark.parametrize("algorithm", client_app.ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_a_policy_of_a_site_holds(sites, tmp_path, algorithm):
     rows, nodes = sites
     (tmp_path / "policy.yaml").write_text("min_count: 12\nround_counts: 4\n")
@@ -90,6 +91,20 @@ def test_a_policy_of_a_site_holds(sites, tmp_path, algorithm):
         InMemory(*(node | {"policy": str(tmp_path / "policy.yaml")} for node in nodes)), algorithm, k=3
     )
     check_equal(found, flareclust.run(algorithm, rows, 3, policy={"min_count": 12, "round_counts": 4}))
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_withdrawn_rows_are_left_out(sites, tmp_path, algorithm):
+    rows, nodes = sites
+    ids = np.array([f"p{i}" for i in range(len(rows["north"]))])
+    np.savez(tmp_path / "north.npz", X=rows["north"], patient=ids)
+    (tmp_path / "gone.txt").write_text("p3\np40\n")
+    nodes[1] |= {"rows": str(tmp_path / "north.npz"), "withdrawn": str(tmp_path / "gone.txt")}
+    found = server_app.cluster(InMemory(*nodes), algorithm, k=3)
+    assert "its rows have none; name the column with ids" in found.refused["north"]
+    nodes[1]["id"] = "patient"
+    left = {**rows, "north": np.delete(rows["north"], [3, 40], axis=0)}
+    check_equal(server_app.cluster(InMemory(*nodes), algorithm, k=3), flareclust.run(algorithm, left, 3))
 
 
 def test_a_policy_for_masked_sums_refuses_plain_ones(sites, tmp_path):
@@ -136,7 +151,7 @@ def test_the_text_of_an_exception_stays_at_the_site(sites, monkeypatch):
     def fail(*args, **words):
         raise ZeroDivisionError("12345.678")
 
-    monkeypatch.setattr(client_app, "answered", fail)
+    monkeypatch.setattr(client_app, "answer_task", fail)
     with pytest.raises(flareclust.JobFailed, match="raised ZeroDivisionError") as failure:
         server_app.cluster(InMemory(*nodes), "lloyd", k=3)
     assert "12345" not in str(failure.value)

@@ -12,23 +12,19 @@ import pandas as pd
 from vantage6.algorithm.client import AlgorithmClient
 from vantage6.algorithm.tools.decorators import algorithm_client, data
 
-from flareclust._foundation import version
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.typing import Message
+from flareclust.data.ids import Ids, Withdrawn, as_texts
 from flareclust.data.tables import Table
-from flareclust.engines.inprocess import SimulatedSite, answered
+from flareclust.engines.other_frameworks import answer_task, make_job
 from flareclust.federation import run_federation
-from flareclust.privacy.policy import read_policy
-from flareclust.protocol import registry
 from flareclust.protocol.replies import SiteReply
 from flareclust.protocol.task import Task
 from flareclust_vantage6.messages import pack, unpack
 
-#: What runs here: algorithms without keys, budgets or networks, which live in a site's kit.
-ALGORITHMS = ("lloyd", "pooled", "kfed")
-
-#: The environment variable that names the policy of a node, set in the node's own configuration (`algorithm_env`).
-POLICY = "FLARECLUST_POLICY"
+#: The environment variables of a node's own configuration (`algorithm_env`): the file of its policy, the file with the ids of
+#: withdrawn rows, and the column with ids.
+POLICY, WITHDRAWN, ID = "FLARECLUST_POLICY", "FLARECLUST_WITHDRAWN", "FLARECLUST_ID"
 
 
 @algorithm_client
@@ -57,10 +53,9 @@ def central(
         UserError: a setting is wrong.
         JobFailed: too few organisations answered, or no centroid could be found.
     """
-    _, aggregator = registry.get(algorithm).build(k, seed, params or {})
+    aggregator, job = make_job(algorithm, k, seed, params)
     numbers = [one["id"] for one in client.organization.list()] if organizations is None else organizations
     sites = {str(number): number for number in numbers}
-    job = {"algorithm": algorithm, "k": k, "seed": seed, "params": dict(params or {}), "version": aggregator.version()}
 
     def ask(step: str, round_: int, arrays: Message, asked: Sequence[str]) -> dict[str, SiteReply]:
         question = {"job": job, "columns": list(columns), "step": step, "round": round_, "arrays": pack(arrays)}
@@ -97,41 +92,45 @@ def partial(
     The text of an unexpected exception may hold rows' values, and vantage6 sends a container's log to its server: it is dropped.
     """
     try:
-        return {"arrays": pack(_answer(df, str(client.organization_id), job, columns, **question))}
-    except (Refusal, BadMessage, UserError) as reason:
-        return {"problem": str(reason)}
+        reply = _answer(df, str(client.organization_id), job, columns, **question)
     except Exception as error:  # noqa: BLE001 - its text may hold values
         return {
             "problem": f"raised {type(error).__name__}; run the algorithm on its rows there with vantage6's mock client"
         }
+    return {"arrays": pack(reply.arrays)} if reply.problem is None else {"problem": reply.problem}
 
 
 def _answer(
-    df: pd.DataFrame,
-    site: str,
-    job: Mapping[str, Any],
-    columns: Sequence[str],
-    *,
-    step: str,
-    round: int,
-    arrays: str,
-) -> Message:
-    name = job["algorithm"]
-    if name not in ALGORITHMS:
-        raise Refusal(f"runs {', '.join(ALGORITHMS)} only")
-    algorithm = registry.get(name)
-    executor, _ = algorithm.build(job["k"], job["seed"], job["params"])
-    if not version.fits(job["version"], executor.version()):
-        raise Refusal(version.misfit(job["version"], executor.version()))
-    policy = os.environ.get(POLICY)
-    own = None if policy is None else SimulatedSite.of(read_policy(policy), algorithm)
-    return answered(executor, Task(step, round, unpack(arrays), site), rows_of(df, columns), own).arrays
+    df: pd.DataFrame, site: str, job: Mapping[str, Any], columns: Sequence[str], *, step: str, round: int, arrays: str
+) -> SiteReply:
+    try:
+        task = Task(step, round, unpack(arrays), site)
+    except BadMessage as reason:
+        return SiteReply(problem=str(reason))
+    own = os.environ.get(POLICY), os.environ.get(WITHDRAWN)
+    return answer_task(job, task, lambda gaps, gone: rows_of(df, columns, gone), *own)
 
 
-def rows_of(df: pd.DataFrame, columns: Sequence[str]) -> Table:
+def rows_of(df: pd.DataFrame, columns: Sequence[str], gone: Withdrawn) -> Table:
     """Return the rows (n, d) of a node's table; Refusal where it lacks a column, or one holds something else than numbers."""
     if missing := [name for name in columns if name not in df.columns]:
         raise Refusal(f"has no column {', '.join(map(repr, missing))}")
     if text := [name for name in columns if not pd.api.types.is_numeric_dtype(df[name])]:
         raise Refusal(f"has other values than numbers in {', '.join(map(repr, text))}")
-    return Table(df[list(columns)].to_numpy(dtype=np.float64), tuple(columns))
+    X = df[list(columns)].to_numpy(dtype=np.float64)
+    if not gone:
+        return Table(X, tuple(columns))
+    out = gone.look(_ids_of(df))
+    return Table(X, tuple(columns), withdrawn=out) if gone.marked else Table(X[~out], tuple(columns))
+
+
+def _ids_of(df: pd.DataFrame) -> Ids:
+    """Return the ids of a node's rows; Refusal where they have none."""
+    name, ids = os.environ.get(ID), Ids()
+    if name not in df.columns:
+        raise Refusal(f"leaves out rows by their ids, and no column has them; name it in {ID} of its algorithm_env")
+    try:
+        ids.extend(as_texts(df[name].to_numpy(), "its table", 1))
+    except UserError:  # whose text has the place of a row
+        raise Refusal("leaves out rows by their ids, which must be text or integers, one in every row") from None
+    return ids

@@ -6,10 +6,11 @@ import flareclust_vantage6
 import numpy as np
 import pandas as pd
 import pytest
-from flareclust_vantage6 import ALGORITHMS, POLICY, messages
+from flareclust_vantage6 import ID, POLICY, WITHDRAWN, messages
 from vantage6.algorithm.tools.mock_client import MockAlgorithmClient
 
 import flareclust
+from flareclust.engines.other_frameworks import ALGORITHMS
 
 COLUMNS = ("age", "crp")
 NUMBERS = (11, 12, 13)
@@ -65,6 +66,20 @@ def test_a_policy_of_the_nodes_holds(tables, tmp_path, monkeypatch, algorithm):
     check_equal(central(client_of(tables), algorithm), expected)
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_withdrawn_rows_are_left_out(tables, tmp_path, monkeypatch, algorithm):
+    for number, table in zip(NUMBERS, tables, strict=True):
+        table["patient"] = [f"{number}-{i}" for i in range(len(table))]
+    (tmp_path / "gone.txt").write_text("12-3\n12-40\n")
+    monkeypatch.setenv(WITHDRAWN, str(tmp_path / "gone.txt"))
+    with pytest.raises(flareclust.JobFailed, match="no column has them; name it in FLARECLUST_ID"):
+        central(client_of(tables), algorithm)
+    monkeypatch.setenv(ID, "patient")
+    left = {str(number): rows_of(number) for number in NUMBERS}
+    left["12"] = np.delete(left["12"], [3, 40], axis=0)
+    check_equal(central(client_of(tables), algorithm), flareclust.run(algorithm, left, 3))
+
+
 def test_what_a_policy_counts_over_a_job_does_not_hold(tables, tmp_path, monkeypatch):
     """Each question meets a new session; docs/other-frameworks.md says so."""
     (tmp_path / "policy.yaml").write_text("max_rounds: 1\n")
@@ -113,7 +128,7 @@ def test_the_text_of_an_exception_goes_nowhere(tables, monkeypatch, capsys):
     def fail(*args):
         raise ZeroDivisionError("12345.678")
 
-    monkeypatch.setattr(flareclust_vantage6, "answered", fail)
+    monkeypatch.setattr(flareclust_vantage6, "answer_task", fail)
     with pytest.raises(flareclust.JobFailed, match="raised ZeroDivisionError") as failure:
         central(client_of(tables))
     said = capsys.readouterr()
