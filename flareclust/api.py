@@ -55,6 +55,8 @@ def run(
     schema: str | Path | None = None,
     id_column: str | None = None,
     truth: str | None = None,
+    query: str | None = None,
+    password: str | None = None,
     min_sites: int | None = None,
     expect_sites: Sequence[str] | None = None,
     wait_for: int | None = None,
@@ -97,6 +99,9 @@ def run(
             numbers.
         id_column: name of the column with ids, where no schema says it; no feature.
         truth: name of the column with known classes, to compare the clusters with; no feature.
+        query: with a database as data ("sql+sqlite:///FILE", or as SQLAlchemy has it behind "sql+"), the SELECT that gives the rows, or
+            the file NAME.sql that has it.
+        password: where the password of that database is, "env:NAME" or "file:PATH"; None where none is needed.
         min_sites: quorum of a round; None for more than half of the sites.
         expect_sites: for "production", names of the sites that should take part; the result names those that were not connected. None
             for those of your last jobs of this kind.

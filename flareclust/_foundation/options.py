@@ -48,7 +48,7 @@ class Option(NamedTuple):
 _RUN: Mapping[str, Option] = {
     "data": Option(
         str,
-        "A name from `flareclust data list` (with :pca10 its principal components), a file, a folder. Not for sites that have their own.",
+        "A name from `flareclust data list` (with :pca10 its principal components), a file, a folder, a database (sql+sqlite:///FILE, with --query). Not for sites that have their own.",
     ),
     "k": Option(
         str, "Number of clusters, or a range 5..25 to choose from; known for the named data sets.", flags=("--k",)
@@ -73,6 +73,11 @@ _RUN: Mapping[str, Option] = {
     "id_column": Option(
         str, "The column with ids, where no schema says it: no feature, but in labels.csv.", flags=("--id",)
     ),
+    "query": Option(
+        str,
+        "With --data sql+...: the SELECT that gives the rows, or the file NAME.sql that has it.",
+    ),
+    "password": Option(str, "With --data sql+...: where the password is, env:NAME or file:PATH."),
     "truth": Option(str, "The column with known classes, to compare the clusters with; no feature."),
     "dry_run": Option(
         bool, "Read all tables, say what they hold or what is wrong, and train nothing.", False, ("--dry-run",)

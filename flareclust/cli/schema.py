@@ -6,7 +6,10 @@ from typing import Annotated, Any
 import typer
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import COMMANDS
 from flareclust.cli.entry import say
+
+_RUN = COMMANDS["run"]
 
 schema_app = typer.Typer(no_args_is_help=True, help="The schema of the sites' tables: types, units, values.")
 
@@ -18,20 +21,29 @@ _Mapped = Annotated[
 
 @schema_app.command("draft")
 def _schema_draft(
-    file: _TableFile,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A csv, parquet, arrow or feather file, or a database sql+... with --query."
+        ),
+    ],
     out: Annotated[Path | None, typer.Option(help="The schema to write; by default it is printed.")] = None,
     mapping: _Mapped = None,
     encoding: Annotated[
         str | None, typer.Option(help="Of a csv file: utf-8 (the default), latin-1, cp1252, ...")
     ] = None,
     decimal: Annotated[str | None, typer.Option(help='What stands before fractions in a csv file: "." or ",".')] = None,
+    query: Annotated[str | None, typer.Option(help=_RUN["query"].help)] = None,
+    password: Annotated[str | None, typer.Option(help=_RUN["password"].help)] = None,
 ) -> None:
     """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
     from flareclust._foundation.own_files import create
     from flareclust.data.schema.columns import TableMapping, read_mapping
     from flareclust.data.schema.draft import draft
+    from flareclust.experiment.config import query_of
     from flareclust.experiment.tables import typed_files
 
+    file, asked_of = Path(source), query_of(source, query, password)
     asked: dict[str, Any] = {"encoding": encoding, "decimal": decimal}
     given = {name: value for name, value in asked.items() if value is not None}
     if given and mapping is not None:
@@ -43,7 +55,7 @@ def _schema_draft(
         if mapping is not None
         else typed_files.mapping_of(file)
     )
-    drafted = draft(file, own)
+    drafted = draft(file if asked_of is None else asked_of.file(), own)
     if out is None:
         typer.echo(drafted.text, nl=False)
         return

@@ -4,16 +4,19 @@ One statement is one snapshot, so rows that others change meanwhile are the old 
 address, the query and what a database answers stay at the site; the password is in no text at all.
 """
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
+from flareclust._foundation.settings_file import NotPlain, read_text
 from flareclust.data.arrow_cells import arrow_of
 from flareclust.data.arrow_files import column_source
 from flareclust.data.file_formats import Selection, Source
@@ -28,15 +31,28 @@ PLACE = "the query"
 #: Most rows that are held as values of Python beside those that were read.
 _ROWS = 10_000
 
-#: What SQLite says of a query, and not of a cell.
+#: What SQLite and DuckDB say of a query, and not of a cell.
 _OF_THE_QUERY = re.compile(
     r"no such |near \"|ambiguous column|incomplete input|unrecognized token|database is locked|attempt to write"
+    r"|(Catalog|Parser|Binder) Error: |Invalid Input Error: Cannot execute statement"
 )
 
 #: The classes of SQLSTATE whose texts are of a query: syntax, names and permissions, and what a read-only one may not do.
 _STATES_OF_QUERIES = ("42", "25", "0A")
 
-_SQLITE = "sqlite"
+#: The numbers of MySQL and MariaDB for the same: unknown or ambiguous names, syntax, permissions, and writing in a read-only session.
+_NUMBERS_OF_QUERIES = frozenset((1046, 1052, 1054, 1064, 1109, 1142, 1143, 1146, 1305, 1370, 1792))
+
+_SQLITE, _DUCKDB = "sqlite", "duckdb"
+
+#: Databases that are one file, as messages call them.
+_FILES = {_SQLITE: "SQLite", _DUCKDB: "DuckDB"}
+
+#: How the name of a file with the query ends.
+_SQL = ".sql"
+
+#: What MySQL and MariaDB get before the query, so that it writes nothing.
+_READ_ONLY = dict.fromkeys(("mysql", "mariadb"), "SET SESSION TRANSACTION READ ONLY")
 
 
 class DatabaseUnusable(UserError):
@@ -60,21 +76,37 @@ class Query:
     password: Callable[[], str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        require("sql", "a database (path: sql+...)")
+        require("sql", "a database (sql+...)")
         url = self._url()
         if url.password is not None or any("password" in key.lower() for key in url.query):
-            raise UserError("path holds a password; take it out, and say where it is: password: env:NAME or file:PATH")
-        if url.get_backend_name() == _SQLITE and (url.host or url.database in (None, "", ":memory:")):
             raise UserError(
-                "path names no SQLite database; write sql+sqlite:///FILE, and sql+sqlite:////FOLDER/FILE for one "
-                "that does not lie beside the configuration"
+                "address holds a password; take it out, and say where it is: password: env:NAME or file:PATH"
             )
+        kind = url.get_backend_name()
+        if kind in _FILES and (url.host or url.database in (None, "", ":memory:")):
+            raise UserError(
+                f"address names no {_FILES[kind]} database; write sql+{kind}:///FILE, and sql+{kind}:////FOLDER/FILE for an "
+                "absolute path"
+            )
+
+    @classmethod
+    def of(cls, address: str, query: str, folder: Path, password: str | None = None) -> "Query":
+        """Return a query as settings have it: the statement or the name of a file NAME.sql, and where the password is, env:NAME or file:PATH.
+
+        Files are relative to `folder`; the password is read when it is needed.
+
+        Raises:
+            UserError: SQLAlchemy is missing, or one of the settings cannot be used; its text begins with the setting's name, and has no
+                password.
+        """
+        secret = None if password is None else _password(password, folder)
+        return cls(address, _text(query, folder), folder, secret)
 
     @property
     def place(self) -> Path:
         """Return what stands for the database's place: its file, or host and name without account and settings."""
         url = self._url()
-        if url.get_backend_name() == _SQLITE:
+        if url.get_backend_name() in _FILES:
             return self._file()
         port = f":{url.port}" if url.port else ""
         return Path(
@@ -99,7 +131,7 @@ class Query:
         try:
             return make_url(self.address.removeprefix(PREFIX))
         except (exc.ArgumentError, ValueError):
-            raise UserError("path is no address such as sql+postgresql://USER@HOST/DATABASE") from None
+            raise UserError("address is none such as sql+postgresql://USER@HOST/DATABASE") from None
 
     def _file(self) -> Path:
         return Path(self.folder, self._url().database)
@@ -119,10 +151,13 @@ class Query:
 
         url, settings = self._url(), dict[str, Any]()
         secret = None if self.password is None else self.password()
-        if url.get_backend_name() == _SQLITE:
+        if (kind := url.get_backend_name()) in _FILES:
             if not (file := self._file()).is_file():
-                raise DatabaseUnusable(f"there is no SQLite database {file}; correct path in the site's configuration")
-            url = url.set(database=f"{file.resolve().as_uri()}", query={**url.query, "mode": "ro", "uri": "true"})
+                raise DatabaseUnusable(f"there is no {_FILES[kind]} database {file}; correct its address")
+            if kind == _SQLITE:
+                url = url.set(database=f"{file.resolve().as_uri()}", query={**url.query, "mode": "ro", "uri": "true"})
+            else:
+                url = url.set(database=str(file.resolve()), query={**url.query, "access_mode": "READ_ONLY"})
         elif url.get_backend_name() == "postgresql":
             settings = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         try:
@@ -131,8 +166,8 @@ class Query:
             )
         except (ImportError, sqlalchemy.exc.SQLAlchemyError) as error:
             raise DatabaseUnusable(
-                f"there is no driver for {self._url().drivername} ({_first_line(error)}); install it at the site, for PostgreSQL: "
-                "python -m pip install 'flareclust[sql,postgres]'"
+                f"there is no driver for {self._url().drivername} ({_first_line(error)}); install it where the rows are read, for "
+                "PostgreSQL: python -m pip install 'flareclust[sql,postgres]'"
             ) from None
         try:
             connection = engine.connect()
@@ -147,6 +182,8 @@ class Query:
     @contextmanager
     def _answer(self, connection: Any) -> Iterator[Any]:
         with self._errors():
+            if (first := _READ_ONLY.get(connection.dialect.name)) is not None:
+                connection.exec_driver_sql(first)
             result = connection.exec_driver_sql(self.text)
         if not result.returns_rows:
             raise DatabaseUnusable("the query gives no rows; it must be one SELECT")
@@ -175,7 +212,7 @@ class Query:
         why = "" if secret and secret in text else f" ({text})"
         url = self._url().set(query={}).render_as_string(hide_password=True)
         return DatabaseUnusable(
-            f"{url} cannot be reached, or refuses the account{why}; look at path and password in the site's configuration"
+            f"{url} cannot be reached, or refuses the account{why}; look at the address and the password"
         )
 
 
@@ -198,14 +235,53 @@ class _Columns:
 def _said(error: BaseException | None) -> str:
     """Return what a database says of a query; its number and advice where the text may quote a cell."""
     state = str(getattr(error, "pgcode", None) or getattr(error, "sqlstate", None) or "")
-    text = _first_line(error)
+    text, number = _first_line(error), next(iter(getattr(error, "args", ())), None)
+    if isinstance(number, int) and number in _NUMBERS_OF_QUERIES:
+        return _first_line(" ".join(map(str, error.args[1:])))  # type: ignore[union-attr]
     if state.startswith(_STATES_OF_QUERIES) or _OF_THE_QUERY.match(text):
         return text
     if "not a database" in text:
         return "the file is no SQLite database"
-    number = f" {state}" if state else ""
-    return f"{type(error).__name__}{number}; run the query in the database's own client, which says more"
+    state = f" {state}" if state else ""
+    return f"{type(error).__name__}{state}; run the query in the database's own client, which says more"
 
 
 def _first_line(error: object) -> str:
     return next(chain(str(error).strip().splitlines(), [""])).strip().rstrip(".;")
+
+
+def _text(query: str, folder: Path) -> str:
+    """Return the statement, of the file that it names where it names one."""
+    if not query.strip().endswith(_SQL) or len(query.split()) > 1:
+        return query
+    try:
+        return read_text(folder / query.strip())
+    except OSError as error:
+        raise UserError(f"query names a file that cannot be read ({error.strerror})") from None
+    except NotPlain as reason:
+        raise UserError(f"query names a file that {reason}") from None
+
+
+def _password(place: str, folder: Path) -> Callable[[], str]:
+    kind, _, name = place.partition(":")
+    if kind not in ("env", "file") or not name:  # it may be the password
+        raise UserError("password is neither env:NAME nor file:PATH, which say where it is")
+    return partial(_of_variable, name) if kind == "env" else partial(_of_file, folder / name)
+
+
+def _of_variable(name: str) -> str:
+    if not (value := os.environ.get(name)):
+        raise DatabaseUnusable(
+            f"the environment variable {name}, which has the password, is not set in this process; set it, or say password: "
+            "file:PATH. Jobs at a site get listed variables only: name it in the component process_launcher of the kit's "
+            "local/resources.json"
+        )
+    return value
+
+
+def _of_file(file: Path) -> str:
+    try:
+        return read_text(file).rstrip("\r\n")
+    except (OSError, NotPlain) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise DatabaseUnusable(f"{file}, which has the password, cannot be read ({reason})") from None

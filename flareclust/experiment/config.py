@@ -13,10 +13,13 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.extras import require
 from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.settings import setting
 from flareclust._foundation.validation import check_choice
 from flareclust.data.partition_specs import parse
+from flareclust.data.sql_tables import PREFIX, Query
+from flareclust.data.tables import File
 from flareclust.engines.options import ExpectedSites, RunSettings
 from flareclust.evaluation import criteria, selection
 from flareclust.privacy.policy import DP, PER_ID, Policy, read_policy
@@ -39,7 +42,7 @@ class RowsAsked:
     """Which rows a source is asked for: by an experiment, or by a POC, whose algorithm is not known yet.
 
     Attributes:
-        data, partition, n_sites, seed, engine, columns, table_schema, id_column, truth: as of an experiment.
+        data, query, password, partition, n_sites, seed, engine, columns, table_schema, id_column, truth: as of an experiment.
         by_name: whether sites may have different columns, so that rows come with the names of theirs.
         gaps: whether cells may be missing.
         with_ids: whether sites need the ids of their rows.
@@ -56,11 +59,24 @@ class RowsAsked:
     table_schema: str | None = None
     id_column: str | None = None
     truth: str | None = None
+    query: str | None = None
+    password: str | None = None
     by_name: bool = False
     gaps: bool = False
     with_ids: bool = False
     class_column: str | None = None
     algorithm: str = ""
+
+    @property
+    def in_database(self) -> Query | None:
+        """Return the query that gives the rows, None where they are in no database; UserError as `query_of`."""
+        return query_of(self.data, self.query, self.password)
+
+    @property
+    def table(self) -> Path | File:
+        """Return the file with the rows, or what stands for it where a query gives them."""
+        query = self.in_database
+        return Path(self.data) if query is None else query.file()
 
     @property
     def typed(self) -> bool:
@@ -119,6 +135,8 @@ class Experiment(RunSettings, ExpectedSites):
     table_schema: str | None = setting("table_schema")
     id_column: str | None = setting("id_column")
     truth: str | None = setting("truth")
+    query: str | None = setting("query", min_length=1)
+    password: str | None = setting("password", min_length=1)
     profile: bool | None = setting("profile")
     cohort: int | None = setting("cohort", ge=1)
     dropout: float = setting("dropout", ge=0, lt=1)
@@ -155,7 +173,14 @@ class Experiment(RunSettings, ExpectedSites):
         if values.get("engine") != "production":
             return values
         own = {"data": OWN_ROWS, "partition": "none"}
-        for name, only in {**own, "columns": None, "id_column": None, "truth": None}.items():
+        for name, only in {
+            **own,
+            "columns": None,
+            "id_column": None,
+            "truth": None,
+            "query": None,
+            "password": None,
+        }.items():
             if values.get(name, only) != only:
                 raise ValueError(
                     f"the sites of a provisioned federation say themselves which rows they bring; leave out {name}"
@@ -273,6 +298,7 @@ def _conflicts(e: Experiment) -> Iterator[str]:
             f"--criterion is for a range of k, such as --k {e.params['k_min']}..{e.k}; with k_min give --set "
             f"criterion={e.criterion}"
         )
+    yield from _of_database(e)
     if e.table_schema is not None and (e.id_column or e.columns):
         yield "the schema says which columns are features and which are ids; leave out columns and id_column"
     if e.rows.typed and e.columns is not None:
@@ -281,6 +307,39 @@ def _conflicts(e: Experiment) -> Iterator[str]:
         yield "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
     if e.engine == "poc" and (e.id_column or e.truth):
         yield "the sites of a POC read their rows themselves; leave out id_column and truth"
+
+
+def _of_database(e: Experiment) -> Iterator[str]:
+    """Give what does not go together of the settings of rows in a database."""
+    try:
+        query = e.rows.in_database
+    except UserError as error:
+        yield str(error)
+    else:
+        if query is not None and e.partition == "none":
+            yield (
+                "a query gives one table, whose rows are assigned to sites; leave out the partition none, or give the rows of each site "
+                "from Python, a data frame by the site's name"
+            )
+
+
+def query_of(place: str, query: str | None, password: str | None) -> Query | None:
+    """Return the query of rows at a place that begins with sql+, None for a file; UserError where the settings do not go together."""
+    if not place.startswith(PREFIX):
+        if query is not None or password is not None:
+            raise UserError(
+                "--query and --password are for a database, which begins with sql+, as in sql+sqlite:///clinic.db"
+            )
+        return None
+    require("sql", "a database (sql+...)")
+    if query is None:
+        raise UserError(
+            "a database needs a query; give the SELECT, or the file NAME.sql that has it (--query, or query=)"
+        )
+    try:
+        return Query.of(place, query, Path(), password)
+    except UserError as error:
+        raise UserError(f"the database's {error}") from None
 
 
 def new_folder(experiment: Experiment) -> Path:

@@ -20,6 +20,7 @@ from flareclust.data.devices import Devices
 from flareclust.data.feature_partition import split_features
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.ids import Ids
+from flareclust.data.memory import RowStore
 from flareclust.data.partition import partition, rows_by_site, site_of_rows
 from flareclust.data.partition_specs import SPECS, parse
 from flareclust.data.schema.columns import read_schema
@@ -218,7 +219,13 @@ class OneTable:
             raise UserError(
                 f"{asked.data} is a folder; for one file, or one folder of images, per site say --partition none (partition=)"
             )
-        return OneTable(*one_table(asked)) if asked.typed else OneTable(datasets.load(asked.data, gaps=asked.gaps))
+        if asked.typed:
+            return OneTable(*one_table(asked))
+        table = asked.table
+        if isinstance(table, Path):
+            return OneTable(datasets.load(asked.data, gaps=asked.gaps))
+        read = Numbers(asked.columns, gaps=asked.gaps).read([table], RowStore(bounded=True))
+        return OneTable(Dataset(table.path.name, read.X, columns=read.columns, rows_read=read.rows_read))
 
     def __call__(self, asked: RowsAsked) -> Prepared:
         """Return the sites with their rows."""

@@ -58,13 +58,14 @@ class _Draft(NamedTuple):
     repeated: int
 
 
-def draft(path: str | Path, mapping: TableMapping | None = None) -> _Draft:
-    """Return the draft of a schema for the columns of a csv, parquet, arrow or feather file.
+def draft(table: str | Path | File, mapping: TableMapping | None = None) -> _Draft:
+    """Return the draft of a schema for the columns of a csv, parquet, arrow or feather file, or of what a query gives.
 
     The mapping says encoding, decimal mark and spellings of missing cells. UserError where the file cannot be read, or none of
     its columns can be a feature.
     """
-    file, own = File(Path(path), str(path)), mapping or TableMapping()
+    file = table if isinstance(table, File) else File(Path(table), str(table))
+    own = mapping or TableMapping()
     with open_columns(file, own.encoding) as source:
         names = source.names or ()
         if doubled := [name for name, times in Counter(names).items() if times > 1]:

@@ -16,6 +16,7 @@ from flareclust.experiment.tables.typed_rows import settled_settings
 #: The settings that a command has with their values, in this order.
 _VALUED = (
     *("data", "partition", "n_sites", "seed", "engine", "kit", "criterion", "id_column", "truth", "table_schema"),
+    *("query", "password"),
     *(name for name in RunSettings.model_fields if name not in ("seed", "secure_sums")),
     *("match_to", "start_from", "title", "row_name", "cohort", "dropout", "expect_sites", "wait_for", "wait_seconds"),
     "columns",

@@ -17,7 +17,7 @@ from flareclust.experiment.prepare import prepare
 from flareclust.experiment.prepared import tables_of
 from flareclust.experiment.reports.terminal import numbers, say, table_of
 from flareclust.experiment.tables.site_rows import site_files
-from flareclust.experiment.tables.typed_files import schema_of, typed_file, typed_sites
+from flareclust.experiment.tables.typed_files import schema_of, typed_sites, typed_table
 from flareclust.privacy.dp.budget import bounds_of, misfitting
 from flareclust.privacy.policy import Policy
 
@@ -42,11 +42,13 @@ def print_tables(experiment: Experiment) -> None:
         _print_coded(tables)
         _print_hints(experiment, tables, own_units=not prepared.parted)
         return
-    path, schema = Path(experiment.data), schema_of(experiment.rows)
+    table, schema = experiment.rows.table, schema_of(experiment.rows)
     if parse(experiment.partition).name == "none":
-        typed = typed_sites(site_files(path), schema, experiment.truth, agreed=experiment.table_schema is not None)
+        typed = typed_sites(
+            site_files(Path(experiment.data)), schema, experiment.truth, agreed=experiment.table_schema is not None
+        )
     else:
-        typed = {path.name: typed_file(path, schema, experiment.truth)}
+        typed = {Path(experiment.data).name: typed_table("data", table, schema, experiment.truth)}
     print_typed(typed, schema)
     _print_hints(experiment, typed, schema)
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
@@ -55,10 +57,14 @@ def print_tables(experiment: Experiment) -> None:
 def _print_hints(
     experiment: Experiment, tables: Mapping[str, Rows], schema: TableSchema | None = None, *, own_units: bool = True
 ) -> None:
-    """Print which columns seem to be in another unit than the schema's ranges, the bounds of the policy, or at the other sites.
+    """Print what is odd about the query that gives them, and which columns seem to be in another unit than the schema's ranges, the bounds of
+    the policy, or at the other sites.
 
     These are compared where the tables are sites' own (`own_units`), and not parts of one that was split.
     """
+    if (query := experiment.rows.in_database) is not None:
+        for hint in query.hints(has_ids=all(table.ids is not None for table in tables.values())):
+            say(hint, "hint")
     policy = None if experiment.policy is None else Policy.of(experiment.policy)
     said: list[str] = []
     for site, table in tables.items():

@@ -10,7 +10,7 @@ from typing import Any
 from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
 from flareclust.data.frames import file_of, is_frame, names_of
-from flareclust.data.memory import site_limit
+from flareclust.data.memory import RowStore, site_limit
 from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
 from flareclust.data.schema.reading import Typed, check_read_by
 from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
@@ -56,9 +56,12 @@ def typed_table(
     memory: int | None = None,
     mapping: TableMapping | None = None,
 ) -> Table:
-    """Return the table of a file, as `typed_file`, or of a data frame, which messages call `name`; others are returned as they are."""
+    """Return the table of a file, as `typed_file`, of a query, or of a data frame, which messages call `name`; others are returned as they
+    are."""
     if isinstance(rows, Path):
         return typed_file(rows, schema, truth, memory, mapping)
+    if isinstance(rows, File):
+        return Typed(schema, mapping, truth).read([rows], RowStore(memory, bounded=True))
     if isinstance(rows, Table):
         check_read_by({name: rows.schema}, schema.fingerprint)
         return rows
@@ -99,8 +102,11 @@ def schema_of(asked: RowsAsked, tables: Mapping[str, Any] | None = None) -> Tabl
     if asked.table_schema is not None:
         return read_schema(asked.table_schema)
     if tables is None:
-        path = Path(asked.data)
-        tables = {str(one): one for one in site_files(path).values()} if path.is_dir() else {str(path): path}
+        table = asked.table
+        if isinstance(table, Path) and table.is_dir():
+            tables = {str(one): one for one in site_files(table).values()}
+        else:
+            tables = {asked.data: table}
     first, names = next((name, _names(rows)) for name, rows in tables.items())
     for name in (asked.id_column, asked.truth):
         if name is not None and name not in names:
@@ -113,6 +119,9 @@ def schema_of(asked: RowsAsked, tables: Mapping[str, Any] | None = None) -> Tabl
 
 def _names(rows: Any) -> tuple[str, ...]:
     """Return the names of the columns of a table that no schema describes, as its mapping has them; raise UserError without any."""
+    if isinstance(rows, File):
+        with open_columns(rows, "utf-8") as source:
+            return tuple(source.names or ())
     if not isinstance(rows, Path):
         return names_of(rows)
     path = rows

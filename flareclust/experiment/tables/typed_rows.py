@@ -158,12 +158,11 @@ def compared(experiment: Experiment) -> dict[str, Any]:
 
 def one_table(asked: RowsAsked, frame: Any = None) -> tuple[Dataset, Sequence[str] | None]:
     """Return the rows of a data frame, or the file that is asked for, to be assigned to sites, and their ids if they have any."""
-    path = Path(asked.data)
-    rows = path if frame is None else frame
-    table = typed_table("data", rows, schema_of(asked, {"data" if frame is not None else str(path): rows}), asked.truth)
+    rows, name = (frame, "data") if frame is not None else (asked.table, asked.data)
+    table = typed_table("data", rows, schema_of(asked, {name: rows}), asked.truth)
     ids = None if table.ids is None else tuple(table.ids)
     about = {name: getattr(table, name) for name in ("rows_read", "outcomes", "outcome_form")}
-    return replace(_joined(path.name, {"": table})[0], **about), ids
+    return replace(_joined(Path(asked.data).name, {"": table})[0], **about), ids
 
 
 def _joined(

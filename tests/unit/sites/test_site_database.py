@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import Refusal
+from flareclust.data import sql_tables
 from flareclust.data.sql_tables import Query
 from flareclust.sites import account
 from flareclust.sites.check import check
@@ -107,7 +108,7 @@ def test_what_is_wrong_with_a_query_is_said_and_nothing_of_the_database_leaves(k
 
 def test_a_database_that_is_not_there_or_none_is_named_to_the_site_alone(kit, caplog):
     (kit.parent / "clinic.db").rename(kit.parent / "moved.db")
-    with pytest.raises(Refusal, match=r"there is no SQLite database .*clinic\.db; correct path"):
+    with pytest.raises(Refusal, match=r"there is no SQLite database .*clinic\.db; correct its address"):
         asked(kit).table(reader_owns_them=True)
     assert "clinic" not in refusal(asked(kit))
     assert "clinic.db" in caplog.text
@@ -120,10 +121,13 @@ def test_a_database_that_is_not_there_or_none_is_named_to_the_site_alone(kit, ca
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ({"path": "sql+postgresql://me:secret@db/x", "query": "SELECT 1"}, "path holds a password; take it out"),
-        ({"path": "sql+postgresql://me@db/x?sslpassword=secret", "query": "SELECT 1"}, "path holds a password"),
-        ({"path": "sql+sqlite://", "query": "SELECT 1"}, "path names no SQLite database"),
-        ({"path": "sql+::", "query": "SELECT 1"}, "path is no address such as sql"),
+        (
+            {"path": "sql+postgresql://me:secret@db/x", "query": "SELECT 1"},
+            "whose address holds a password; take it out",
+        ),
+        ({"path": "sql+postgresql://me@db/x?sslpassword=secret", "query": "SELECT 1"}, "address holds a password"),
+        ({"path": "sql+sqlite://", "query": "SELECT 1"}, "address names no SQLite database"),
+        ({"path": "sql+::", "query": "SELECT 1"}, "address is none such as sql"),
         ({"path": "sql+sqlite:///x.db"}, "names a database without a query"),
         ({"path": {"a": "sql+sqlite:///x.db", "b": "x.csv"}, "query": "SELECT 1"}, "a database without a query"),
         ({"path": "x.csv", "query": "SELECT secret"}, "query or password is there without a database"),
@@ -197,3 +201,34 @@ def test_all_queries_of_a_database_spend_from_one_account(kit, monkeypatch, tmp_
         for where in ("a@DB:5432/x", "b@db:5432/x?sslmode=require", "db:5432/y")
     ]
     assert places[0] == places[1] != places[2]
+
+
+def test_a_duckdb_database_is_a_file_that_no_query_writes_to(kit):
+    duckdb = pytest.importorskip("duckdb", reason="rows in DuckDB need the packages duckdb and duckdb-engine")
+    pytest.importorskip("duckdb_engine", reason="rows in DuckDB need the packages duckdb and duckdb-engine")
+    with closing(duckdb.connect(str(kit.parent / "clinic.duckdb"))) as database:
+        database.execute("CREATE TABLE visits AS SELECT x AS age, x / 2 AS crp FROM range(40) AS all_of(x)")
+    path = "sql+duckdb:///../../clinic.duckdb"
+    data = site(kit / "local", path=path, query="SELECT * FROM visits ORDER BY age")
+    np.testing.assert_array_equal(data.table().X, [(i, i / 2) for i in range(40)])
+    for query, words in (
+        ("DELETE FROM visits", "refuses the query: Invalid Input Error: Cannot execute statement of type"),
+        ("SELECT agee FROM visits", 'refuses the query: Binder Error: Referenced column "agee" not found'),
+        ("SELECT CAST('Miller' AS INTEGER) AS x", "refuses the query: ConversionException; run the query"),
+    ):
+        with pytest.raises(Refusal, match=words):
+            site(kit / "local", path=path, query=query).table(reader_owns_them=True)
+    with pytest.raises(Refusal, match=r"there is no DuckDB database .*gone\.duckdb"):
+        site(kit / "local", path="sql+duckdb:///gone.duckdb", query="SELECT 1").table(reader_owns_them=True)
+
+
+def test_what_mysql_and_mariadb_say_of_a_query_is_shown_and_what_they_say_of_cells_is_not():
+    class ProgrammingError(Exception):
+        """As the drivers raise it: a number and a text."""
+
+    assert sql_tables._said(ProgrammingError(1146, "Table 'clinic.visit' doesn't exist")) == (
+        "Table 'clinic.visit' doesn't exist"
+    )
+    assert sql_tables._said(ProgrammingError(1292, "Truncated incorrect INTEGER value: 'Miller'")) == (
+        "ProgrammingError; run the query in the database's own client, which says more"
+    )
