@@ -3,6 +3,7 @@
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 
 #: Characters of a value in a message, and of a message about a wrong request.
 LONGEST_VALUE, _LONGEST_MESSAGE = 80, 1500
@@ -36,9 +37,30 @@ def shortened(text: str, longest: int = _LONGEST_MESSAGE) -> str:
     return f"{text[: longest - end - 5]} ... {text[-end:]}"
 
 
+def rounded(value: float, decimals: int) -> str:
+    """Return a number with so many decimals; a half is rounded away from 0, also where sums have put it a rounding error aside.
+
+    So the same number is the same text wherever it is shown, though two sums of it differ in their last bits. Digits beyond the
+    fourteenth are none of it. Infinity and NaN are as Python writes them.
+    """
+    if not math.isfinite(value):
+        return str(value)
+    digits = Decimal(f"{value:.14g}")
+    found = (
+        digits.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP) if digits.adjusted() + decimals < 25 else digits
+    )
+    return f"{found + 0 if found else abs(found):,f}"
+
+
+def signed(value: float, decimals: int) -> str:
+    """Return a number as `rounded` does, with its sign."""
+    text = rounded(value, decimals)
+    return text if text.startswith("-") else f"+{text}"
+
+
 def number_or_dash(value: float) -> str:
     """Return a number with two decimals; a dash for NaN."""
-    return "-" if math.isnan(value) else f"{value:.2f}"
+    return "-" if math.isnan(value) else rounded(value, 2)
 
 
 def some(names: Sequence[str], most: int, others: str = "more") -> str:

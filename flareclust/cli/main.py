@@ -226,7 +226,7 @@ def _assign(
     from flareclust.experiment.tables.late_rows import moved_in, notes_on, place_file
 
     labels, table, id_name = place_file(result, data, site, columns, salt, schema, new_rows=new_rows)
-    for note in table.rows_read.notes.values():
+    for note in table.rows_read.notes().values():
         say(note)
     try:
         make_folder(out)

@@ -80,14 +80,13 @@ class RowsRead(NamedTuple):
         """Return how many rows of the files are not in the table."""
         return self.gaps + self.withdrawn + (0 if self.duplicates == "keep" else self.repeated)
 
-    @property
-    def notes(self) -> dict[str, str]:
-        """Return a sentence for each of `gaps`, `repeated` and `withdrawn` that is not 0, by its name."""
+    def notes(self, row_name: str = "rows") -> dict[str, str]:
+        """Return a sentence for each of `gaps`, `repeated` and `withdrawn` that is not 0, by its name; rows are called so."""
         said = {"gaps": (self.gaps, "left out, since a cell is missing (missing: drop-rows)")}
         said["repeated"] = (self.repeated, _REPEATED.get(self.duplicates, ""))
         said["withdrawn"] = (self.withdrawn, "left out, since their ids are withdrawn (flareclust site withdraw)")
         return {
-            name: f"{n:,} of {self.of:,} rows {'was' if n == 1 else 'were'} {what}"
+            name: f"{n:,} of {self.of:,} {row_name} {'was' if n == 1 else 'were'} {what}"
             for name, (n, what) in said.items()
             if n
         }

@@ -7,6 +7,7 @@ __all__ = [
     "continuity",
     "criteria",
     "disclosure",
+    "dominance",
     "metrics",
     "moved",
     "noisy_profiles",

@@ -106,8 +106,11 @@ class Continuity:
         said += [f"cluster {r} is what was cluster {a} of {name}, a number that there is no more" for r, a in others]
         return said
 
-    def drift(self, name: str) -> list[str]:
-        """Return how far the clusters have drifted since the earlier result `name`, a sentence each; nothing where they have not."""
+    def drift(self, name: str, rows: str = "rows") -> list[str]:
+        """Return how far the clusters have drifted since the earlier result `name`, a sentence each; nothing where they have not.
+
+        `rows` is what rows are called.
+        """
         said = []
         most = self.moved_most
         if most is not None and most > _FAR_MOVED + self.moved_by_chance:
@@ -118,17 +121,17 @@ class Continuity:
             )
         shares = self.shares_moved
         if shares is not None and shares > _MANY_ROWS + self.shares_by_chance:
-            said.append(f"drift: {percent(shares)} of the rows are in other clusters than the shares of {name} say")
+            said.append(f"drift: {percent(shares)} of the {rows} are in other clusters than the shares of {name} say")
         return said
 
-    def summary(self, name: str) -> str:
-        """Return in one sentence how the clusters are numbered by the earlier result `name`, and how far they have moved."""
+    def summary(self, name: str, rows: str = "rows") -> str:
+        """Return in one sentence how the clusters are numbered by the earlier result `name`, and how far they, and the `rows`, have moved."""
         same = sum(a is not None for a in self.was)
         said = [f"{same} of {len(self.was)} go on"]
         if self.moved_most is not None:
             said.append(f"their centroids moved at most {percent(self.moved_most)} of the way to another cluster")
         if self.shares_moved is not None:
-            said.append(f"{percent(self.shares_moved)} of the rows are in other clusters")
+            said.append(f"{percent(self.shares_moved)} of the {rows} are in other clusters")
         return f"clusters are numbered as in {name}: {', '.join(said)}"
 
     @classmethod

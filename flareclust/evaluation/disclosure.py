@@ -3,13 +3,18 @@
 The record of an output has the fields of ACRO (Smith, Albashir, et al.: ACRO, a tool for semi-automated statistical disclosure control).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, IntArray
+from flareclust._foundation.version import __version__
+from flareclust.evaluation.dominance import Dominance, K, N, P
+
+#: The file of a record, beside what it is about.
+DISCLOSURE = "disclosure.json"
 
 #: From best to worst.
 _STATUSES = (PASS, REVIEW, FAIL) = ("pass", "review", "fail")
@@ -42,11 +47,13 @@ class Rule:
         threshold: a cell of fewer rows fails.
         known: whether it is that of the sites' policy; else it is the default, and no output passes.
         noise: the terms of differential privacy, such as `epsilon` and `delta`; None without.
+        row_name: what rows are called.
     """
 
     threshold: int = _USUAL_THRESHOLD
     known: bool = False
     noise: Mapping[str, Any] | None = None
+    row_name: str = "rows"
 
     @property
     def source(self) -> str:
@@ -71,11 +78,13 @@ class Cells:
     columns: Sequence[str]
     divided: bool = False
 
-    def named(self, flagged: BoolArray, word: str) -> dict[str, dict[str, str]]:
-        """Return a word for each flagged cell (r, c) by column and line, the first `_MOST_NAMED`."""
+    def named(self, flagged: Mapping[str, BoolArray | None]) -> dict[str, dict[str, str]]:
+        """Return the words by which each cell (r, c) is flagged, by column and line, of each word the first `_MOST_NAMED`."""
         found: dict[str, dict[str, str]] = {}
-        for r, c in np.argwhere(flagged)[:_MOST_NAMED].tolist():
-            found.setdefault(self.columns[c], {})[self.rows[r]] = word
+        for word, cells in flagged.items():
+            for r, c in [] if cells is None else np.argwhere(cells)[:_MOST_NAMED].tolist():
+                line = found.setdefault(self.columns[c], {})
+                line[self.rows[r]] = f"{line[self.rows[r]]}; {word}" if self.rows[r] in line else word
         return found
 
 
@@ -95,6 +104,8 @@ class Output:
         properties: that only this output has.
         suppressed: cells that the sites' rules have left out; None where nobody knows.
         same: cells in which all values are the same.
+        magnitudes: whether it has sums or means, to which the rules of dominance apply.
+        dominance: what these find; None where nobody here knows.
     """
 
     uid: str
@@ -108,11 +119,45 @@ class Output:
     properties: Mapping[str, Any] = field(default_factory=dict)
     suppressed: int | None = None
     same: int = 0
+    magnitudes: bool = False
+    dominance: Dominance | None = None
 
 
 def worst(statuses: Sequence[str]) -> str:
     """Return the worst status; that of nothing is pass."""
     return max(statuses, key=_STATUSES.index, default=PASS)
+
+
+def record_of_all(
+    outputs: Iterable[Output], rule: Rule, command: str, timestamp: str, secure_sums: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the disclosure record of all outputs of a folder, plain JSON.
+
+    Args:
+        outputs: the tables, pictures and files.
+        rule: that they are held to.
+        command: that makes them again.
+        timestamp: when the last numbers of them came.
+        secure_sums: of how many sites masked sums are; None without.
+    """
+    records = {one.uid: record_of(one, rule, command, timestamp) for one in outputs}
+    by_file: dict[str, list[str]] = {}
+    for one in records.values():
+        for file in one["files"]:
+            by_file.setdefault(file["name"], []).append(one["status"])
+    return {
+        "version": __version__,
+        "rule": {
+            "threshold": rule.threshold,
+            "source": rule.source,
+            "differential_privacy": rule.noise,
+            "secure_sums": secure_sums,
+            "dominance": {"p": P, "n": N, "k": K},
+        },
+        "status": worst([one["status"] for one in records.values()]),
+        "files": {name: worst(statuses) for name, statuses in by_file.items()},
+        "results": records,
+    }
 
 
 def record_of(output: Output, rule: Rule, command: str, timestamp: str) -> dict[str, Any]:
@@ -121,6 +166,7 @@ def record_of(output: Output, rule: Rule, command: str, timestamp: str) -> dict[
     cells = None if covered else output.cells
     findings = [*output.findings, *_findings(output, rule, covered=covered)]
     status, below = worst([one.status for one in findings]), _below(cells, rule.threshold)
+    dominating = _dominating(output.dominance, covered=covered)
     known = np.zeros(0, dtype=np.int64) if cells is None else cells.counts[cells.counts > 0]
     reasons = [one.reason for one in sorted(findings, key=lambda one: -_STATUSES.index(one.status))]
     sdc = {
@@ -128,9 +174,14 @@ def record_of(output: Output, rule: Rule, command: str, timestamp: str) -> dict[
             "suppressed": bool(output.suppressed),
             "threshold": int(below.sum()),
             "all-values-are-same": output.same,
-            **dict.fromkeys(("negative", "missing", "p-ratio", "nk-rule")),  # which are not checked
+            "missing": None,  # which is not checked
+            **{name: None if flagged is None else int(flagged.sum()) for name, flagged in dominating.items()},
         },
-        "cells": {"threshold": np.argwhere(below)[:_MOST_NAMED].tolist()},
+        "cells": {
+            name: np.argwhere(flagged)[:_MOST_NAMED].tolist()
+            for name, flagged in {"threshold": below, **dominating}.items()
+            if flagged is not None
+        },
     }
     return {
         "uid": output.uid,
@@ -146,7 +197,7 @@ def record_of(output: Output, rule: Rule, command: str, timestamp: str) -> dict[
             **output.properties,
         },
         "files": [{"name": name, "sdc": sdc} for name in output.files],
-        "outcome": {} if cells is None else cells.named(below, "threshold"),
+        "outcome": {} if cells is None else cells.named({"threshold": below, **dominating}),
         "command": command,
         "summary": "; ".join([status, *reasons]),
         "timestamp": timestamp,
@@ -162,22 +213,58 @@ def _below(cells: Cells | None, threshold: int) -> BoolArray:
     return found
 
 
+def _dominating(dominance: Dominance | None, *, covered: bool) -> dict[str, BoolArray | None]:
+    """Return which cells (r, c) the rules of dominance find, under ACRO's names; None where they were not applied."""
+    if dominance is None or covered:
+        return dict.fromkeys(("negative", "p-ratio", "nk-rule"))
+    return {"negative": dominance.negative, "p-ratio": dominance.p_ratio, "nk-rule": dominance.nk}
+
+
+def _of_dominance(found: Dominance | None, rule: Rule) -> Iterator[Finding]:
+    """Give what the rules of dominance find in a table of sums or means."""
+    rows, rules = rule.row_name, f"{P} % rule, ({N}, {K}) rule"
+    policy = "; the sites' policy applies the p % rule in each of its groups" if rule.known else ""
+    if found is None:
+        yield Finding(REVIEW, f"dominance ({rules}) needs the {rows}, which are not here{policy}")
+        return
+    flagged, negative, unknown = (int(one.sum()) for one in (found.p_ratio | found.nk, found.negative, found.unknown))
+    if flagged:
+        which = f"p % rule {int(found.p_ratio.sum()):,}, (n, k) rule {int(found.nk.sum()):,}"
+        yield Finding(FAIL, f"dominance: one or two {rows} are most of {_many(flagged, 'cell')} ({which})")
+    if negative:
+        many = _many(negative, "cell")
+        yield Finding(REVIEW, f"dominance was not checked of {many} with negative values, which the rules are not for")
+    if unknown:
+        known = "number, mean and deviation do not exclude it"
+        yield Finding(
+            REVIEW, f"dominance in {_many(unknown, 'cell')} needs the {rows}, which are not here: {known}{policy}"
+        )
+    if not (flagged or negative or unknown):
+        how = "" if found.exact else ", by number, mean and deviation, if no value is negative"
+        yield Finding(PASS, f"no dominance ({rules}){how}")
+
+
 def _findings(output: Output, rule: Rule, *, covered: bool) -> Iterator[Finding]:
     if output.kind == "microdata":
-        yield Finding(FAIL, "it shows single rows")
+        yield Finding(FAIL, f"it shows single {rule.row_name}")
         return
     if covered:
         yield from _of_noise(rule)
         return
     if rule.noise is not None:
-        yield Finding(REVIEW, "it has exact numbers of rows that are on this machine, which no noise covers")
+        yield Finding(
+            REVIEW, f"it has exact numbers of {rule.row_name} that are on this machine, which no noise covers"
+        )
     if output.cells is None:
-        yield Finding(REVIEW, output.unknown or "how many rows are behind its numbers is not known")
+        yield Finding(REVIEW, output.unknown or f"how many {rule.row_name} are behind its numbers is not known")
     else:
         yield from _of_cells(output.cells, rule)
+    if output.magnitudes:
+        yield from _of_dominance(output.dominance, rule)
     if output.same:
         yield Finding(
-            REVIEW, f"class disclosure: in {_many(output.same, 'cell')} all rows have the same value, which the mean is"
+            REVIEW,
+            f"class disclosure: in {_many(output.same, 'cell')} all {rule.row_name} have the same value, which the mean is",
         )
     if not rule.known:
         yield Finding(REVIEW, "the sites' policy is not known here")
@@ -201,13 +288,14 @@ def _of_cells(cells: Cells, rule: Rule) -> Iterator[Finding]:
     if below.any():
         smallest = int(counts[below].min())
         yield Finding(
-            FAIL, f"{_many(int(below.sum()), 'cell')} of fewer than {rule.threshold} rows; the smallest has {smallest}"
+            FAIL,
+            f"{_many(int(below.sum()), 'cell')} of fewer than {rule.threshold} {rule.row_name}; the smallest has {smallest}",
         )
     usual = _below(cells, _USUAL_THRESHOLD) & ~below
     if usual.any():
         yield Finding(
             REVIEW,
-            f"{_many(int(usual.sum()), 'cell')} of fewer than {_USUAL_THRESHOLD} rows, the usual threshold; the sites' policy allows "
+            f"{_many(int(usual.sum()), 'cell')} of fewer than {_USUAL_THRESHOLD} {rule.row_name}, the usual threshold; the sites' policy allows "
             f"them from {rule.threshold} on",
         )
     if cells.divided and counts.shape[1] > 1:
@@ -216,10 +304,10 @@ def _of_cells(cells: Cells, rule: Rule) -> Iterator[Finding]:
         if zeros or full:
             yield Finding(
                 REVIEW,
-                f"class disclosure: {_many(zeros, 'cell')} of 0 rows, and {_many(full, 'cell')} with all rows of a line",
+                f"class disclosure: {_many(zeros, 'cell')} of 0 {rule.row_name}, and {_many(full, 'cell')} with all {rule.row_name} of a line",
             )
     if not below.any() and not usual.any() and rule.known:
-        yield Finding(PASS, f"no cell of fewer than {rule.threshold} rows")
+        yield Finding(PASS, f"no cell of fewer than {rule.threshold} {rule.row_name}")
 
 
 def _many(number: int, what: str) -> str:

@@ -40,6 +40,17 @@ class OutcomeTest:
     degrees: int
     p: float
 
+    @property
+    def p_text(self) -> str:
+        """Return p in words."""
+        return "p < 0.0001" if self.p < 0.0001 else f"p = {self.p:.4f}"
+
+    @property
+    def sentence(self) -> str:
+        """Return what the test came to."""
+        freedom = f"{self.degrees} degree{'s' if self.degrees > 1 else ''} of freedom"
+        return f"{self.name}: {self.statistic:.4g} with {freedom}, {self.p_text}"
+
 
 @dataclass(frozen=True)
 class ClusterOutcomes:

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from flareclust._foundation.display import rounded
 from flareclust.data.cells import DAYS, iso_date, without_log
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
@@ -71,7 +72,7 @@ def number(value: float, deviation: float) -> str:
     digits = -floor(log10(size)) if size > 0 else 0
     if digits > 6 or abs(value) >= 1e9:
         return f"{value:.3g}"
-    return f"{round(value, max(digits, 0)) + 0.0:,.{max(digits, 0)}f}"
+    return rounded(value, max(digits, 0))
 
 
 def percent(share: float) -> str:
@@ -81,7 +82,7 @@ def percent(share: float) -> str:
         return "<1 %"
     if 0.99 < share < 1 - 1e-9:
         return ">99 %"
-    return f"{100 * share:.0f} %"
+    return f"{rounded(100 * share, 0)} %"
 
 
 def _name_of(profiles: _Described, j: int) -> str:

@@ -40,10 +40,12 @@ class Profiles:
     Attributes:
         columns: names (d,).
         arrays: of the result, as `flareclust.protocol.cluster_arrays` names them.
+        row_name: what rows are called.
     """
 
     columns: tuple[str, ...]
     arrays: Mapping[str, Array]
+    row_name: str = "rows"
 
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
@@ -93,12 +95,12 @@ class Profiles:
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""
         where = "at every site" if keys.SITE_ROWS in self.arrays else "in all"
-        return "" if self.rows[cluster] else f"too few rows {where} to be described"
+        return "" if self.rows[cluster] else f"too few {self.row_name} {where} to be described"
 
     @property
     def alike(self) -> str:
         """Return what is said of a cluster that differs in no column."""
-        return "near the average of all rows in every column"
+        return f"near the average of all {self.row_name} in every column"
 
     @cached_property
     def eta_squared(self) -> FloatArray:
@@ -239,9 +241,9 @@ class Profiles:
         return float(np.sqrt((((table - expected) ** 2) / expected).sum() / (table.sum() * least)))
 
 
-def profiles_of(arrays: Mapping[str, Array], columns: Sequence[str] | None) -> Profiles | None:
+def profiles_of(arrays: Mapping[str, Array], columns: Sequence[str] | None, row_name: str = "rows") -> Profiles | None:
     """Return the profiles of a result, None where it has none; columns (d,) without names are called by their numbers."""
     if keys.ROWS not in arrays:
         return None
     d = arrays[keys.MEANS].shape[1]
-    return Profiles(tuple(columns or (f"column {j + 1}" for j in range(d))), arrays)
+    return Profiles(tuple(columns or (f"column {j + 1}" for j in range(d))), arrays, row_name)

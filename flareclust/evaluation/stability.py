@@ -59,9 +59,14 @@ class ClusterStability:
         return cls(**known)
 
 
-def repeats_text(repeats: Mapping[str, int]) -> str:
+def kinds(row_name: str = "rows") -> dict[str, str]:
+    """Return what is changed in a repeat, and what tables call it where rows are called so."""
+    return {**KINDS, "rows": f"resampled {row_name}"}
+
+
+def repeats_text(repeats: Mapping[str, int], row_name: str = "rows") -> str:
     """Return how many repeats there were, by what was changed: "20 with other seeds, ..."."""
-    return ", ".join(f"{repeats[kind]} with {name}" for kind, name in KINDS.items())
+    return ", ".join(f"{repeats[kind]} with {name}" for kind, name in kinds(row_name).items())
 
 
 def jaccard(reference: IntArray, other: IntArray, k: int) -> FloatArray:

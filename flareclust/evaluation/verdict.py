@@ -26,8 +26,8 @@ _APART = 0.71
 _LOW = 0.51
 
 #: What tests whether there are clusters, and whether they come back: where the rows are here, and at real sites.
-_HERE = "flareclust stability with the same rows and settings and --null 19 tests it"
-_REMOTE = "real sites do not give their rows for it: repeat the run with other --seed and compare the profiles"
+_HERE = "flareclust stability with the same {rows} and settings and --null 19 tests it"
+_REMOTE = "real sites do not give their {rows} for it: repeat the run with other --seed and compare the profiles"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,12 @@ class Verdict:
 
 
 def verdict_on(
-    stability: Sequence[ClusterStability], null: NullTest | None, silhouette: float | None, *, remote: bool = False
+    stability: Sequence[ClusterStability],
+    null: NullTest | None,
+    silhouette: float | None,
+    *,
+    remote: bool = False,
+    rows: str = "rows",
 ) -> Verdict:
     """Return whether the clusters of a run can be trusted.
 
@@ -55,18 +60,19 @@ def verdict_on(
         null: how the rows compare with rows without clusters; None where that was not asked.
         silhouette: simplified silhouette; None where it is not known.
         remote: whether the rows are at real sites, which decides what is advised.
+        rows: what rows are called.
     """
-    word, answer = _answer(stability, null, _REMOTE if remote else _HERE)
-    reasons = (*_of_null(null), *_of_repeats(stability, null), *_of_silhouette(silhouette, word))
+    word, answer = _answer(stability, null, (_REMOTE if remote else _HERE).format(rows=rows), rows)
+    reasons = (*_of_null(null), *_of_repeats(stability, null, rows), *_of_silhouette(silhouette, word))
     return Verdict(word, f"{word}: {answer}", reasons)
 
 
-def _answer(stability: Sequence[ClusterStability], null: NullTest | None, advice: str) -> tuple[str, str]:
+def _answer(stability: Sequence[ClusterStability], null: NullTest | None, advice: str, rows: str) -> tuple[str, str]:
     """Return the word and what follows it."""
     if null is not None and not null.evidence:
         return "no", "rows without clusters do as well, so these may be a division that any rows would have"
     if null is not None and not stability:
-        return "not tested", f"the rows have clusters; whether these come back was not tested: {advice}"
+        return "not tested", f"the {rows} have clusters; whether these come back was not tested: {advice}"
     known = [one for one in stability if one.word != "unknown"]
     back = [one.cluster for one in known if one.word == "stable"]
     if known and all(one.word == "unstable" for one in known):
@@ -75,7 +81,7 @@ def _answer(stability: Sequence[ClusterStability], null: NullTest | None, advice
         came = "the clusters come back in repeated runs, but " if known else ""
         return "not tested", f"{came}rows without clusters were not compared; {advice}"
     if len(back) == len(known):
-        return "yes", "the rows have clusters, and these come back in repeated runs"
+        return "yes", f"the {rows} have clusters, and these come back in repeated runs"
     rest = [one.cluster for one in known if one.word != "stable"]
     found = "clusters come back in repeated runs, but not their borders"
     if back:
@@ -92,15 +98,13 @@ def _of_null(null: NullTest | None) -> Iterator[str]:
         yield null.sentence
 
 
-def _of_repeats(stability: Sequence[ClusterStability], null: NullTest | None) -> Iterator[str]:
+def _of_repeats(stability: Sequence[ClusterStability], null: NullTest | None, rows: str) -> Iterator[str]:
     indices = [one.jaccard for one in stability if one.word != "unknown"]
     if not indices:
         return
     said = f"repeated runs: Jaccard index of {min(indices):.2f} to {max(indices):.2f}"
     if null is not None and not null.evidence:
-        said += (
-            ", which says only that the rows are divided in the same way each time, as rows without clusters often are"
-        )
+        said += f", which says only that the {rows} are divided in the same way each time, as rows without clusters often are"
     yield said
 
 

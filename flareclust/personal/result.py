@@ -17,6 +17,8 @@ from flareclust._foundation.extras import installed, require
 from flareclust._foundation.own_files import check_target, close_files, make_folder
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.version import __version__
+from flareclust.evaluation.disclosure import DISCLOSURE
+from flareclust.personal.disclosure import personal_disclosure
 from flareclust.personal.learners import Weights
 
 if TYPE_CHECKING:
@@ -73,6 +75,11 @@ class PersonalResult:
         """Return the mean over the devices of the accuracy after the last round."""
         return float(np.nanmean(self.accuracy[-1]))
 
+    @property
+    def model_files(self) -> list[str]:
+        """Return the name of each model's file."""
+        return [f"model-{j}.npz" for j in range(len(next(iter(self.models.values()))))]
+
     def rounds(self) -> list[dict[str, float]]:
         """Return a row per round: its number, mean, least and largest accuracy of the devices; the number alone where none is known."""
         found = []
@@ -101,6 +108,11 @@ class PersonalResult:
             "flareclust": __version__,
         }
 
+    def disclosure(self) -> dict[str, Any]:
+        """Return the disclosure record: whether models and accuracies may be released, and why; docs/disclosure.md has its fields."""
+        drawn = [_ROUNDS, *([_CURVE] if installed("plots") else [])]
+        return personal_disclosure(self, self.model_files, drawn, _SUMMARY)
+
     def plot(self) -> "Figure":
         """Return a picture of the accuracy after each round."""
         require("plots", "a picture")
@@ -126,7 +138,7 @@ def default_folder(name: str) -> Path:
 
 
 def save(result: PersonalResult, folder: Path) -> PersonalResult:
-    """Write model-<number>.npz for each model, with what scales its rows, rounds.jsonl, curve.png (with the extra `plots`) and result.json.
+    """Write model-<number>.npz for each model, with what scales its rows, rounds.jsonl, curve.png (with the extra `plots`), result.json and disclosure.json.
 
     The folder appears complete or not at all, for its owner only.
     """
@@ -150,9 +162,9 @@ def save(result: PersonalResult, folder: Path) -> PersonalResult:
 
 
 def _write(result: PersonalResult, folder: Path) -> None:
-    for j in range(len(next(iter(result.models.values())))):
+    for j, file in enumerate(result.model_files):
         weights = {name: value[j] for name, value in result.models.items()}
-        np.savez(folder / f"model-{j}.npz", allow_pickle=False, **weights, **result.scaling)
+        np.savez(folder / file, allow_pickle=False, **weights, **result.scaling)
     rounds: list[dict[str, Any]] = result.rounds()
     if result.selected:
         rounds = [{**row, "sites": list(names)} for row, names in zip(rounds, result.selected, strict=True)]
@@ -162,6 +174,7 @@ def _write(result: PersonalResult, folder: Path) -> None:
 
         style.save(result.plot(), folder / _CURVE)
     (folder / _SUMMARY).write_text(json.dumps(result.to_json(), indent=2, allow_nan=False) + "\n")
+    (folder / DISCLOSURE).write_text(json.dumps(result.disclosure(), indent=2, allow_nan=False) + "\n")
 
 
 def _curve(accuracy: FloatArray, method: str) -> "Figure":

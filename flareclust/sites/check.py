@@ -152,7 +152,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
     hints += files.hints()
     if table is not None and rows is not None:
         hints += [] if data.query is None else data.query.hints(has_ids=table.ids is not None)
-        hints += [table.rows_read.notes["repeated"]] if table.rows_read.repeated else []
+        hints += [table.rows_read.notes()["repeated"]] if table.rows_read.repeated else []
         hints += withdrawn_hints(table)
         hints += _odd(table, rows.columns)
         hints += coded_cells({name: table}) if rows.columns else []
@@ -238,8 +238,8 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     schema = {}
     if data.schema is not None:
         schema = {"schema": f"{data.schema.fingerprint}, {len(data.schema.features)} features; the same at all sites"}
-        if "gaps" in table.rows_read.notes:
-            schema["dropped"] = table.rows_read.notes["gaps"]
+        if "gaps" in table.rows_read.notes():
+            schema["dropped"] = table.rows_read.notes()["gaps"]
         missing = zip(table.columns or (), np.isnan(table.X).sum(axis=0).tolist(), strict=True)
         if gaps := [f"{name} {number:,}" for name, number in missing if number]:
             schema["missing cells"] = f"{', '.join(gaps)}; for jobs with missing=mean or missing=partial"

@@ -259,7 +259,7 @@ class DaskParts(Parts):
                 hashes.append(np.fromiter(map(hash, ids), np.int64))
                 yield from ids
         n = sum(map(len, hashes))
-        for note in RowsRead(n, repeated=n - len(np.unique(np.concatenate(hashes)))).notes.values():
+        for note in RowsRead(n, repeated=n - len(np.unique(np.concatenate(hashes)))).notes().values():
             _log.warning("%s", note)
 
     def check_unchanged(self) -> None:

@@ -236,7 +236,7 @@ class SiteData:
         reader: Reader = self._numbers(gaps) if self.schema is None else Typed(self.schema, self.mapping)
         reader.withdrawn = withdrawn
         found = reader.read(files, RowStore(self.memory, scratch))
-        for name, note in found.rows_read.notes.items():
+        for name, note in found.rows_read.notes().items():
             _log.log(logging.INFO if name == "withdrawn" else logging.WARNING, "%s", note)
         self._check_number(found.rows_kept)
         RowStore.check_job_fits(found.rows_kept)

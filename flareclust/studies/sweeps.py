@@ -8,7 +8,6 @@ from typing import Any
 from flareclust._foundation.extras import require
 from flareclust._foundation.own_files import check_target
 from flareclust.experiment.sweeps import folder as study_folders
-from flareclust.experiment.sweeps.compare import COMPARE
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.sweep import Sweep, parse_runner, read_sweep, trials
 from flareclust.experiment.sweeps.trials import OnDone, TrialRun
@@ -22,7 +21,7 @@ class SweepResult:
     Attributes:
         name: of the sweep.
         trials: every trial, with its metrics or why it failed.
-        folder: has trials.jsonl, table.md, table.csv, compare.html and, with the extra `plots`, figure.png.
+        folder: has trials.jsonl, table.md, table.csv, compare.html, disclosure.json and, with the extra `plots`, figure.png.
         files: these files.
         run_id: MLflow's parent run; None if not tracked.
         run_page: the address of its page, once MLflow's pages are started.
@@ -97,17 +96,7 @@ def run_sweep(chosen: Sweep, *, track: bool, out: Path | None, on_done: OnDone) 
     runner.require()
     todo = trials(chosen)
     path = (out or study_folders.study_folder(chosen.name, todo)) / study_folders.TRIALS
-    check_target(
-        path.parent,
-        (
-            study_folders.TRIALS,
-            f"{study_folders.TRIALS}.part",
-            study_folders.TABLE,
-            study_folders.CSV,
-            COMPARE,
-            study_folders.FIGURE,
-        ),
-    )
+    check_target(path.parent, study_folders.FILES)
     for extra in ("tracking", "flows") if track else ():
         require(extra, "a sweep with MLflow runs (track=True; --no-track leaves them out)")
     study = StudyRunner(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from flareclust._foundation.display import rounded
 from flareclust._foundation.typing import Array
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
@@ -35,13 +36,13 @@ _LENGTHS = ("inertia", "kprototypes_cost", "shift", "moved", "mean_square")
 def describe(result: Result, experiment: Experiment) -> str:
     """Return the description of a run that reached a result."""
     found = summary.summarise(result)
-    names = [name.replace("_", " ") for name in in_units(result.metrics, result.arrays)]
+    names = [name.replace("_", " ") for name in in_units(result.ranked_metrics, result.arrays)]
     values = list(zip(names, found.measures.values(), strict=True))
     measures = tables.Table([tables.Cell("measure"), *tables.numbers("value")], values)
     lines = [_title(result, experiment), *_warnings(result.warnings), *_shown(measures)]
     if found.continuity:
         lines.append(escape(found.continuity))
-    heads = [tables.Cell("cluster"), *tables.numbers("rows", "share"), tables.Cell("what is special about it")]
+    heads = [tables.Cell("cluster"), *tables.numbers(result.row_name, "share"), tables.Cell("what is special about it")]
     lines += _shown(tables.Table(heads[:-1] if found.profiles is None else heads, _sizes(found)))
     folder = "" if result.centroids_file is None else f" Files: `{Path(result.centroids_file).parent}`"
     lines.append(f"Engine {result.engine}, seed {result.seed}, {result.seconds['total']:.1f} s.{folder}")
@@ -81,7 +82,7 @@ def _title(result: Result, experiment: Experiment) -> str:
     """Return what ran and the main numbers in a sentence: MLflow folds a description after a few lines."""
     found = f"{result.centroids_found} of {result.k} centroids from {escape(result.took_part)}"
     known = {name: value for name in _MAIN if (value := result.metrics.get(name)) is not None}
-    main = [f"{name.replace('_', ' ')} {value:.3f}" for name, value in known.items()]
+    main = [f"{name.replace('_', ' ')} {rounded(value, 3)}" for name, value in known.items()]
     named = experiment.title
     return f"{'' if named is None else f'**{escape(named)}** '}**{escape(result.algorithm)}** on {escape(data_name(experiment.data))}: {', '.join([found, *main])}"
 
@@ -112,7 +113,7 @@ def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
 
 
 def _rows(count: int, total: int) -> tuple[str, str]:
-    return f"{count:,}", f"{100 * count / total:.1f} %"
+    return f"{count:,}", f"{rounded(100 * count / total, 1)} %"
 
 
 def _shown(table: tables.Table) -> list[str]:

@@ -161,12 +161,12 @@ def _log_numbers(tracker: Tracker, run_id: str, result: Result, experiment: Expe
     counts |= {f"chosen_{name}": float(value) for name, value in chosen.items()}
     cost = {f"seconds_{name}": value for name, value in result.seconds.items()}
     cost |= {f"bytes_{name}": float(value) for name, value in result.bytes.items()}
-    tracker.log(run_id, numbers_of({**in_units(result.metrics, result.arrays), **counts}, cost), params=chosen)
+    tracker.log(run_id, numbers_of({**in_units(result.ranked_metrics, result.arrays), **counts}, cost), params=chosen)
     tracker.log_files(run_id, sorted(path for path in folder.iterdir() if path.is_file() and path.name != LABELS_FILE))
     tracker.log_centroids(run_id, result.centroids, result.columns)
     if (outcomes := outcomes_of(result.arrays)) is not None:
         tracker.log_table(run_id, _OUTCOMES_FILE, outcomes.table())
-    profiles = profiles_of(result.arrays, result.columns) or shown_noisy_profiles(result)
+    profiles = profiles_of(result.arrays, result.columns, result.row_name) or shown_noisy_profiles(result)
     if profiles is not None:
         tracker.log_table(run_id, _PROFILES_FILE, profiles.table())
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flareclust._foundation.display import number_or_dash, printable
+from flareclust._foundation.display import number_or_dash, printable, rounded
 from flareclust.evaluation import profile_words
 from flareclust.experiment.plotting.style import cluster_colour
 from flareclust.experiment.reports.table import Bar, Cell
@@ -65,6 +65,6 @@ def stacked(rows: Sequence[int]) -> Bar:
         if n:
             style = f"width:{100 * share:.2f}%;background:{cluster_colour(c, k)}"
             text, more = (str(c), f": {said}") if share >= 0.06 else ("", "")
-            hint = f"cluster {c}: {said} ({100 * share:.1f} %)"
+            hint = f"cluster {c}: {said} ({rounded(100 * share, 1)} %)"
             parts.append({"text": text, "more": more, "style": style, "hint": hint})
     return Bar(parts, k > _MANY)

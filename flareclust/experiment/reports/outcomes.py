@@ -8,7 +8,7 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray
 from flareclust.evaluation import profile_words
-from flareclust.evaluation.outcomes import ClusterOutcomes, OutcomeTest, outcomes_of
+from flareclust.evaluation.outcomes import ClusterOutcomes, outcomes_of
 from flareclust.experiment.plotting.style import cluster_colour
 from flareclust.experiment.reports.html import cluster_cell
 from flareclust.experiment.reports.table import Cell, Table, numbers
@@ -41,26 +41,25 @@ class OutcomeView:
     at_risk: Table | None = None
 
 
-def view_of_outcomes(arrays: Mapping[str, Array]) -> OutcomeView | None:
-    """Return what is shown of the outcomes in a result's arrays; None where it has none."""
+def view_of_outcomes(arrays: Mapping[str, Array], row_name: str = "rows") -> OutcomeView | None:
+    """Return what is shown of the outcomes in a result's arrays, whose rows are called so; None where it has none."""
     found = outcomes_of(arrays)
     if found is None:
         return None
     unit = f" ({found.unit})" if found.unit else ""
     why = "it would take noise for differences" if found.noise else "fewer than two clusters have known outcomes"
-    tests = [_test_words(test) for test in found.tests()] or [f"no test: {why}"]
-    notes = list(_notes(found))
+    tests = [test.sentence for test in found.tests()] or [f"no test: {why}"]
+    notes = list(_notes(found, row_name))
     if found.form.kind == "time":
         title = f"Time to {found.name}{unit}"
-        return OutcomeView(title, _survival_table(found), tests, notes, _curves(found), _at_risk(found))
-    return OutcomeView(
-        f"{found.name}{unit}", _mean_table(found) if found.form.kind == "number" else _share_table(found), tests, notes
-    )
+        return OutcomeView(title, _survival_table(found, row_name), tests, notes, _curves(found), _at_risk(found))
+    table_of = _mean_table if found.form.kind == "number" else _share_table
+    return OutcomeView(f"{found.name}{unit}", table_of(found, row_name), tests, notes)
 
 
-def outcome_lines(arrays: Mapping[str, Array]) -> Iterator[str | Table]:
+def outcome_lines(arrays: Mapping[str, Array], row_name: str = "rows") -> Iterator[str | Table]:
     """Give the table and the sentences for a terminal; nothing for a result without outcomes."""
-    view = view_of_outcomes(arrays)
+    view = view_of_outcomes(arrays, row_name)
     if view is not None:
         yield view.title
         yield view.table
@@ -68,17 +67,11 @@ def outcome_lines(arrays: Mapping[str, Array]) -> Iterator[str | Table]:
         yield from view.notes
 
 
-def _test_words(test: OutcomeTest) -> str:
-    p = "p < 0.0001" if test.p < 0.0001 else f"p = {test.p:.4f}"
-    freedom = f"{test.degrees} degree{'s' if test.degrees > 1 else ''} of freedom"
-    return f"{test.name}: {test.statistic:.4g} with {freedom}, {p}"
-
-
-def _notes(found: ClusterOutcomes) -> Iterator[str]:
+def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
     """Give what to know of the numbers, a sentence each."""
     if empty := np.flatnonzero(found.rows == 0).tolist():
         what = "cluster" if len(empty) == 1 else "clusters"
-        yield f"{what} {', '.join(map(str, empty))}: too few rows with a known outcome at each site to be counted"
+        yield f"{what} {', '.join(map(str, empty))}: too few {row_name} with a known outcome at each site to be counted"
     if found.form.kind in ("category", "ordered") and (found.rows[:, None] * _shares(found) < 5).any():
         yield "some expected numbers are below 5, where the test is not reliable"
     yield (
@@ -100,9 +93,9 @@ def _between(low: float, high: float, percent: bool = False) -> str:
     return f"{show(low)} to {show(high)}"
 
 
-def _row_heads(found: ClusterOutcomes) -> list[Cell]:
+def _row_heads(found: ClusterOutcomes, row_name: str) -> list[Cell]:
     """Return the heads of the columns with rows, one more where some are in no outcome."""
-    return list(numbers("rows", *(["not counted"] if found.not_counted.any() else [])))
+    return list(numbers(row_name, *(["not counted"] if found.not_counted.any() else [])))
 
 
 def _row_cells(found: ClusterOutcomes, c: int) -> list[str]:
@@ -110,12 +103,12 @@ def _row_cells(found: ClusterOutcomes, c: int) -> list[str]:
     return [f"{found.rows[c]:,}", *([f"{found.not_counted[c]:,}"] if found.not_counted.any() else [])]
 
 
-def _survival_table(found: ClusterOutcomes) -> Table:
+def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
     own, k = found.table(), len(found.rows)
     last = f"{found.form.times[-1]:g}"
     heads = [
         Cell("cluster"),
-        *_row_heads(found),
+        *_row_heads(found, row_name),
         *numbers("events", "median", f"without it at {last}", "95 % interval"),
     ]
     rows = []
@@ -129,10 +122,10 @@ def _survival_table(found: ClusterOutcomes) -> Table:
     return Table(heads, rows)
 
 
-def _share_table(found: ClusterOutcomes) -> Table:
+def _share_table(found: ClusterOutcomes, row_name: str) -> Table:
     own, k = found.table(), len(found.rows)
     shown = found.values[1:] if len(found.values) == 2 else found.values
-    heads = [Cell("cluster"), *_row_heads(found), *numbers(*shown)]
+    heads = [Cell("cluster"), *_row_heads(found, row_name), *numbers(*shown)]
     rows: list[list[object]] = [[cluster_cell(c, k), *_row_cells(found, c)] for c in range(k)]
     lines = zip(*(own[name] for name in ("cluster", "value", "share", "lower", "upper")), strict=True)
     for c, value, share, low, high in lines:
@@ -143,9 +136,9 @@ def _share_table(found: ClusterOutcomes) -> Table:
     return Table(heads, rows)
 
 
-def _mean_table(found: ClusterOutcomes) -> Table:
+def _mean_table(found: ClusterOutcomes, row_name: str) -> Table:
     own, k = found.table(), len(found.rows)
-    heads = [Cell("cluster"), *_row_heads(found), *numbers("mean", "standard deviation", "95 % interval of the mean")]
+    heads = [Cell("cluster"), *_row_heads(found, row_name), *numbers("mean", "standard deviation", "95 % interval of the mean")]
     rows = [
         [
             cluster_cell(c, k),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.display import number_or_dash
+from flareclust._foundation.display import number_or_dash, rounded
 from flareclust._foundation.extras import installed
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import null_reference, profile_words
@@ -53,22 +53,23 @@ _STATUS_COLOURS = {"pass": "color:#2a6e3b", "review": "color:#8a5a00", "fail": "
 _MIXED_COST = "cost of k-prototypes (squared distances of numbers, plus gamma for each category that differs)"
 
 _MEASURES = {
+    "simplified_silhouette": "silhouette, simplified (0 to 1, higher is better)",
     "inertia": "inertia (sum of squared distances to the centroids)",
     "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
-    "clipped_share": "share of rows beyond the sites' bounds",
+    "clipped_share": "share of {rows} beyond the sites' bounds",
     "davies_bouldin": "Davies-Bouldin index (lower is better)",
     "ari": "adjusted Rand index against the known classes",
     "nmi": "normalised mutual information with the known classes",
     "purity": "purity against the known classes",
     "accuracy": "accuracy against the known classes",
     "drift_centroids": "drift of the centroids (0 to 1; beyond 1 a cluster counts as another one)",
-    "drift_shares": "drift of the shares (part of the rows that is in other clusters than before)",
+    "drift_shares": "drift of the shares (part of the {rows} that is in other clusters than before)",
 }
 
 #: The steps of all algorithms. Those in which DeepFeCA clusters embedded rows ("feca_cluster") follow from the others.
 WORDS: Mapping[str, str] = {
     "keys": "keys of secure sums",
-    "describe": "names of columns, numbers of rows and, where the job needs them, means and spread of the columns",
+    "describe": "names of columns, numbers of {rows} and, where the job needs them, means and spread of the columns",
     "names": "names of columns, in hashed form",
     "moments": "means and spread of the columns",
     "known_moments": "known cells of the columns, with their means and spread",
@@ -78,13 +79,13 @@ WORDS: Mapping[str, str] = {
     "bins": "numbers of values in bins of the columns",
     "finer_bins": "numbers of values in finer bins of the columns",
     "bounds": "bounds of the columns, from the sites' policies",
-    "outline": "noisy number of rows, with noisy sums of their values and squares",
-    "second_moments": "noisy number of rows, with noisy sums of their values and products",
-    "axes": "noisy numbers of rows in cells along the main axes",
+    "outline": "noisy number of {rows}, with noisy sums of their values and squares",
+    "second_moments": "noisy number of {rows}, with noisy sums of their values and products",
+    "axes": "noisy numbers of {rows} in cells along the main axes",
     "shape": "size of the images and number of classes",
     "cluster": "clusters or starting points",
     "fuzzy": "means of fuzzy clusters",
-    "sample": "means of clusters in a random sample of the rows",
+    "sample": "means of clusters in a random sample of the {rows}",
     "spread": "means and deviations of clusters",
     "spread_counts": "sizes of clusters, asked for before means and deviations",
     "update": "means of clusters",
@@ -95,17 +96,17 @@ WORDS: Mapping[str, str] = {
     "score_silhouette": "how well solutions fit, by squared distances and silhouettes",
     "own_clusters": "clusters that are nearly all one site's: how many sites have such",
     "assess": "the assessment: sizes and sums of distances",
-    "place": "numbers of late rows that have got a cluster",
+    "place": "numbers of late {rows} that have got a cluster",
     "profile": "the profiles: means and deviations of clusters",
     "profile_bins": "the profiles: counts in bins",
     "profile_totals_counts": "the profiles: sizes of clusters",
     "profile_totals": "the profiles: means and deviations of clusters, of all sites together",
     "profile_known": "the profiles: means and deviations of known cells",
     "profile_known_bins": "the profiles: known cells in bins",
-    "outcome_counts": "outcomes: rows of clusters by outcome",
+    "outcome_counts": "outcomes: {rows} of clusters by outcome",
     "outcome_sums": "outcomes: sums of clusters",
     "linear_moments": "the linear evaluation: sums of products of the features",
-    "linear_gradient": "the linear evaluation: gradients, and numbers of rows that are in the right class",
+    "linear_gradient": "the linear evaluation: gradients, and numbers of {rows} that are in the right class",
 }
 
 
@@ -120,7 +121,7 @@ def report_page(result: "Result") -> str:
         "report.html",
         found=found,
         result=result,
-        data="the sites' own rows" if data == OWN_ROWS else data.rstrip("/").rsplit("/", 1)[-1],
+        data=f"the sites' own {found.row_name}" if data == OWN_ROWS else data.rstrip("/").rsplit("/", 1)[-1],
         sites=[] if result.outcome is None else [site for site in result.outcome.sites if site not in result.left_out],
         most_named=_MOST_NAMED,
         where=_WHERE.get(result.engine, "on the sites' own machines"),
@@ -139,7 +140,7 @@ def report_page(result: "Result") -> str:
         bars=_site_bars(found),
         site_means=[] if found.exact is None else site_tables(found.exact),
         colours=[cluster_colour(c, k) for c in range(k)],
-        became=view_of_outcomes(result.arrays),
+        became=view_of_outcomes(result.arrays, found.row_name),
         row_map=(row_map := _row_map(result)),
         mapped=[] if row_map is None else sorted(row_map.sites)[:_MOST_SITES],
         level=null_reference.LEVEL,
@@ -147,7 +148,7 @@ def report_page(result: "Result") -> str:
         stability=_stability(result),
         stable=cluster_stability.STABLE,
         uncertain=cluster_stability.UNCERTAIN,
-        repeats=cluster_stability.repeats_text(result.repeated["done"]) if result.repeated else "",
+        repeats=cluster_stability.repeats_text(result.repeated["done"], found.row_name) if result.repeated else "",
         study_settings=", ".join(f"{name}={value!r}" for name, value in asked.items()),
         study_command=study_command(result.experiment, asked) if asked else "",
         criterion=(criterion := result.experiment.get("criterion", "")),
@@ -157,7 +158,7 @@ def report_page(result: "Result") -> str:
         messages=_messages(result),
         policy=result.experiment.get("policy") or {},
         private=_private(result) if "differentially-private" in algorithm.promises else None,
-        split=budget_split(result, _step_words, "; "),
+        split=budget_split(result, lambda step: _step_words(step, found.row_name), "; "),
         disclosure=(record := disclosure_of(result)),
         page_status=record["files"][REPORT],
         outputs=_outputs(record["results"].values()),
@@ -183,7 +184,7 @@ def notebook_page(result: "Result") -> str:
         found=found,
         tables=tables if result.outcome is not None else tables[:-1],
         picture=base64.b64encode(png(picture_of(result))).decode() if drawn else "",
-        alt="rows by site and centroids" if image_of(result.arrays) is None else "images of each cluster",
+        alt=f"{found.row_name} by site and centroids" if image_of(result.arrays) is None else "images of each cluster",
     )
 
 
@@ -206,7 +207,7 @@ def _sizes(result: "Result") -> Table | None:
     if (rows := result.cluster_rows) is None:
         return None
     lines = [[cluster_cell(c, result.centroids_found), f"{n:,}"] for c, n in enumerate(rows.tolist())]
-    return Table([Cell("cluster"), *numbers(result.experiment.get("row_name", "rows"))], lines)
+    return Table([Cell("cluster"), *numbers(result.row_name)], lines)
 
 
 def _cards(found: Summary) -> list[dict[str, Any]]:
@@ -270,18 +271,16 @@ def _measures(found: Summary) -> Table | None:
     """Return how well the clusters are apart, in numbers and words."""
     result = found.result
     rows: list[Sequence[object]] = []
-    for name, value in result.metrics.items():
-        shown = no_value(name) if value is None else f"{value:,.3f}"
-        if name == "simplified_silhouette":
-            rows.insert(0, ("silhouette, simplified (0 to 1, higher is better)", shown))
-        else:
-            mixed = name == "inertia" and "gamma" in result.arrays
-            rows.append((_MIXED_COST if mixed else _MEASURES.get(name, name.replace("_", " ")), shown))
+    for name, value in result.ranked_metrics.items():
+        shown = no_value(name) if value is None else rounded(value, 3)
+        mixed = name == "inertia" and "gamma" in result.arrays
+        known = _MIXED_COST if mixed else _MEASURES.get(name, "").format(rows=found.row_name)
+        rows.append((known or name.replace("_", " "), shown))
     if found.assessed:
-        rows.append(("rows assessed", found.assessed))
+        rows.append((f"{found.row_name} assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
-        what = f"rows that a tree of {len(tree.leaves())} leaves puts into their cluster"
+        what = f"{found.row_name} that a tree of {len(tree.leaves())} leaves puts into their cluster"
         rows.append((what, profile_words.percent(tree.accuracy)))
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 
@@ -292,7 +291,7 @@ def _stability(result: "Result") -> Table:
     for one in result.stability:
         indices = map(number_or_dash, (one.seeds, one.resampled, one.left_out))
         rows.append([cluster_cell(one.cluster, result.centroids_found), *indices, one.word])
-    return Table([Cell("cluster"), *numbers(*cluster_stability.KINDS.values()), Cell("")], rows)
+    return Table([Cell("cluster"), *numbers(*cluster_stability.kinds(result.row_name).values()), Cell("")], rows)
 
 
 def _choice_of_k(found: Summary) -> Table | None:
@@ -309,7 +308,7 @@ def _choice_of_k(found: Summary) -> Table | None:
 
 
 def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:,.3f}" if abs(value) < 100 else f"{value:,.0f}"
+    return "" if value is None else rounded(value, 3 if abs(value) < 100 else 0)
 
 
 def _messages(result: "Result") -> Table:
@@ -318,17 +317,20 @@ def _messages(result: "Result") -> Table:
     for record in () if result.outcome is None else result.outcome.rounds:
         sent = {name: int(str(record.get(name, 0))) for name in ("bytes_up", "bytes_down")}
         totals.setdefault(str(record["step"]), Counter()).update({"exchanges": 1, **sent})
-    rows = [[_step_words(step), *(f"{value:,}" for value in values.values())] for step, values in totals.items()]
+    rows = [
+        [_step_words(step, result.row_name), *(f"{value:,}" for value in values.values())]
+        for step, values in totals.items()
+    ]
     return Table([Cell("what", "text"), *numbers("exchanges", "bytes from all sites", "bytes to all sites")], rows)
 
 
-def _step_words(step: str) -> str:
+def _step_words(step: str, rows: str) -> str:
     """Return a step in words; a step of a user's own algorithm has none, and is its name without underscores."""
     if step in WORDS:
-        return WORDS[step]
+        return WORDS[step].format(rows=rows)
     algorithm, _, inner = step.partition("_")
     if inner in WORDS and algorithm in {one.name for one in registry.BUILT_IN}:
-        return f"{WORDS[inner]}; of embedded rows, by {algorithm}"
+        return f"{WORDS[inner].format(rows=rows)}; of embedded {rows}, by {algorithm}"
     return step.replace("_", " ")
 
 
@@ -343,7 +345,7 @@ def _outputs(records: Iterable[Mapping[str, Any]]) -> Table:
         status = Cell(one["status"], style=_STATUS_COLOURS[one["status"]], inner="b")
         rows.append([output, status, "" if known is None else f"{known:,}", Cell(why[0], "text", lines=why[1:])])
     heads = [Cell("output", "name"), Cell("status"), *numbers("smallest cell"), Cell("why", "text")]
-    return Table(heads, rows)
+    return Table(heads, rows, "outputs")
 
 
 def _private(result: "Result") -> str:

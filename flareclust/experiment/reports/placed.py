@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from flareclust._foundation.display import signed
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.moved import Moved
@@ -27,7 +28,7 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
             f"{moved.rows_now[c]:,}",
             profile_words.percent(then[c]),
             profile_words.percent(now[c]),
-            f"{100 * (now[c] - then[c]):+.0f}",
+            signed(100 * (now[c] - then[c]), 0),
         ]
         for c in range(k)
     ]
@@ -41,7 +42,7 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
             else lambda value, j=j: profile_words.value_of(profiles, j, value)
         )
         apart = float(moved.apart[j])
-        said = f"{apart:+.2f}" if np.isfinite(apart) else "constant"
+        said = signed(apart, 2) if np.isfinite(apart) else "constant"
         columns.append([Cell(profile_words.with_unit(profiles, j), "name"), *map(as_text, values), tinted(said, apart)])
     whose = moved.site or "all sites"
     heads = Cell("cluster"), *numbers("rows now", f"share then, {whose}", "share now", "points")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
+from flareclust._foundation.display import rounded
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
@@ -17,6 +18,9 @@ from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
+
+#: The engines whose sites read their tables themselves.
+_REMOTE = ("poc", "production")
 
 #: So many clusters are listed where there is little room.
 MOST_CLUSTERS = 20
@@ -47,15 +51,29 @@ class Summary:
     @property
     def row_name(self) -> str:
         """Return what the run calls rows."""
-        return str(self.result.experiment.get("row_name", "rows"))
+        return self.result.row_name
 
     @property
     def verdict(self) -> Verdict:
         """Return whether the clusters can be trusted."""
         result = self.result
         silhouette = result.metrics.get("simplified_silhouette")
-        remote = result.engine in ("poc", "production")
-        return verdict_on(result.stability, result.null, silhouette, remote=remote)
+        return verdict_on(
+            result.stability, result.null, silhouette, remote=result.engine in _REMOTE, rows=self.row_name
+        )
+
+    @property
+    def unread(self) -> str:
+        """Return what is to say of rows that the sites' tables have and this run had not; "" where it read the tables itself.
+
+        Real sites do not tell their numbers: a single row without a value would be one that others know of.
+        """
+        if self.result.engine not in _REMOTE:
+            return ""
+        return (
+            f"how many {self.row_name} each site left out in reading its table, since a cell is missing, an id comes twice or was "
+            "withdrawn, only the site knows: its log of the job says it, and flareclust site check KIT there"
+        )
 
     @property
     def noisy(self) -> NoisyProfiles | None:
@@ -86,12 +104,12 @@ class Summary:
         if none := len(profiles.rows) - len(self.described()):
             what = "cluster is" if none == 1 else "clusters are"
             who = "no site has" if profiles.site_rows is not None else "the sites do not have"
-            enough = f"enough of {'its' if none == 1 else 'their'} rows (three, or min_count)"
+            enough = f"enough of {'its' if none == 1 else 'their'} {self.row_name} (three, or min_count)"
             yield f"{none} {what} not described: {who} {enough}"
         tree = profiles.tree
         if tree is None or len(leaves := tree.leaves()) < 2:
             return
-        yield f"a tree of {len(leaves)} leaves puts {profile_words.percent(tree.accuracy)} of the rows into their cluster; its largest ones:"
+        yield f"a tree of {len(leaves)} leaves puts {profile_words.percent(tree.accuracy)} of the {self.row_name} into their cluster; its largest ones:"
         for c in range(min(len(profiles.rows), MOST_CLUSTERS)):
             if (leaf := profile_words.rule_of(profiles, c)) is not None:
                 yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"
@@ -106,9 +124,9 @@ def summarise(result: "Result") -> Summary:
     return Summary(
         result=result,
         title=f"{result.centroids_found} of {result.k} centroids, {result.took_part}",
-        measures={n: no_value(n) if value is None else f"{value:,.4f}" for n, value in result.metrics.items()},
-        profiles=shown_noisy_profiles(result) or profiles_of(result.arrays, result.columns),
-        continuity="" if since is None else since.summary(result.matched_to or ""),
+        measures={n: no_value(n) if value is None else rounded(value, 4) for n, value in result.ranked_metrics.items()},
+        profiles=shown_noisy_profiles(result) or profiles_of(result.arrays, result.columns, result.row_name),
+        continuity="" if since is None else since.summary(result.matched_to or "", result.row_name),
         choice=choice.summary(result.arrays),
         assessed=assessed,
     )

@@ -110,7 +110,7 @@ def print_typed(tables: Mapping[str, Rows], schema: TableSchema) -> None:
         if schema.outcome is not None:
             say(f"{site}: outcome: {schema.outcome.words(schema.columns, table.outcomes)}")
         if table.rows_read.repeated:
-            say(f"{site}: {table.rows_read.notes['repeated']}", "hint")
+            say(f"{site}: {table.rows_read.notes()['repeated']}", "hint")
     _print_coded(tables)
 
 

@@ -138,14 +138,14 @@ def print_result(result: Result) -> None:
     rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
     rows += [(name.replace("_", " "), value) for name, value in found.measures.items()]
     if found.assessed:
-        rows.append(("rows assessed", found.assessed))
+        rows.append((f"{found.row_name} assessed", found.assessed))
     rows.append(("rounds", str(result.rounds)))
     rows += [(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}") for name, seconds in result.seconds.items()]
     rows += [(f"bytes {name}", f"{size:,}") for name, size in result.bytes.items()]
     console.print(table_of("measure", *numbers("value"), rows=rows))
     for line in _profile_lines(result):
         console.print(line) if isinstance(line, Table) else say(line)
-    for part in outcome_lines(result.arrays):
+    for part in outcome_lines(result.arrays, found.row_name):
         say(part) if isinstance(part, str) else console.print(_plain(part))
     if found.continuity:
         say(found.continuity)
@@ -160,7 +160,7 @@ def print_result(result: Result) -> None:
     left_out = {f"{site} {reason}" for site, reason in result.left_out.items()}
     for warning in result.warnings:
         say(warning, "left out" if warning in left_out else "note")
-    if line := disclosure_line(disclosure_of(result)):
+    for line in filter(None, (found.unread, disclosure_line(disclosure_of(result)))):
         say(line)
     if result.centroids_file:
         say(f"files: {Path(result.centroids_file).parent}")
@@ -174,13 +174,13 @@ def print_result(result: Result) -> None:
 def print_stability(result: Result, warnings: Sequence[str]) -> None:
     """Print of a run that was repeated a line per cluster, what the numbers are, and warnings, of the repeats last."""
     say(f"{result.algorithm}, k={result.k}, {result.took_part}, seed {result.seed}")
-    lines = []
+    lines, rows = [], result.row_name
     for one in result.stability:
         indices = map(number_or_dash, (one.seeds, one.resampled, one.left_out))
         lines.append((one.cluster, f"{one.rows:,}", *indices, Text(one.word, _COLOURS.get(one.word, "default"))))
-    Console().print(table_of(*numbers("cluster", "rows", *cluster_stability.KINDS.values()), "", rows=lines))
+    Console().print(table_of(*numbers("cluster", rows, *cluster_stability.kinds(rows).values()), "", rows=lines))
     say(
-        f"mean Jaccard index with the reference run over the repeats ({cluster_stability.repeats_text(result.repeated['done'])}); by the smallest of a "
+        f"mean Jaccard index with the reference run over the repeats ({cluster_stability.repeats_text(result.repeated['done'], rows)}); by the smallest of a "
         f"line: stable from {cluster_stability.STABLE}, unstable below {cluster_stability.UNCERTAIN}"
     )
     if result.null is not None and result.null.evidence:  # else it is the first of the warnings

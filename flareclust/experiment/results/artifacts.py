@@ -13,10 +13,10 @@ from flareclust._foundation.own_files import check_target, close_files, create, 
 from flareclust._foundation.version import __version__
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
+from flareclust.evaluation.disclosure import DISCLOSURE
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.disclosure import (
     CHOICE_PICTURE,
-    DISCLOSURE,
     PICTURE,
     REPORT,
     TREE_PICTURE,

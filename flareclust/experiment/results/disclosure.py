@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust._foundation.extras import installed
-from flareclust._foundation.typing import IntArray
-from flareclust._foundation.version import __version__
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import disclosure as checks
 from flareclust.evaluation import selection as choice
-from flareclust.evaluation.disclosure import FAIL, PASS, REVIEW, SATURATED, Cells, Finding, Output, Rule
+from flareclust.evaluation.disclosure import DISCLOSURE, FAIL, PASS, REVIEW, SATURATED, Cells, Finding, Output, Rule
+from flareclust.evaluation.dominance import Dominance, dominance_by_moments, dominance_in
 from flareclust.evaluation.outcomes import outcomes_of
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.reports.command import command_of
@@ -25,7 +25,7 @@ from flareclust.protocol import outcome as outcome_files
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
 
-DISCLOSURE, REPORT = "disclosure.json", "report.html"
+REPORT = "report.html"
 PICTURE, CHOICE_PICTURE, TREE_PICTURE = "picture.png", "choice.png", "tree.png"
 
 #: What MLflow has of a tracked run beside the files of the folder, by the output that it shows.
@@ -51,23 +51,7 @@ def disclosure_of(result: "Result") -> dict[str, Any]:
     command, ended = command_of(result.experiment), ""
     for record in () if result.outcome is None else result.outcome.rounds:
         ended = str(record.get("ended", ended))
-    records = {one.uid: checks.record_of(one, found.rule, command, ended) for one in found.all()}
-    by_file: dict[str, list[str]] = {}
-    for one in records.values():
-        for file in one["files"]:
-            by_file.setdefault(file["name"], []).append(one["status"])
-    return {
-        "version": __version__,
-        "rule": {
-            "threshold": found.rule.threshold,
-            "source": found.rule.source,
-            "differential_privacy": found.rule.noise,
-            "secure_sums": found.secure_sums,
-        },
-        "status": checks.worst([one["status"] for one in records.values()]),
-        "files": {name: checks.worst(statuses) for name, statuses in by_file.items()},
-        "results": records,
-    }
+    return checks.record_of_all(found.all(), found.rule, command, ended, found.secure_sums)
 
 
 def disclosure_line(record: Mapping[str, Any]) -> str:
@@ -103,9 +87,9 @@ class _Outputs:
     @cached_property
     def rule(self) -> Rule:
         """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
-        policy = self.result.experiment.get("policy")
+        policy, rows = self.result.experiment.get("policy"), self.result.row_name
         if not self.is_private:
-            return Rule() if policy is None else Rule(int(policy["min_count"]), known=True)
+            return Rule(row_name=rows) if policy is None else Rule(int(policy["min_count"]), known=True, row_name=rows)
         terms = (policy or {}).get("differential_privacy") or {}
         names = (
             "epsilon",
@@ -115,7 +99,9 @@ class _Outputs:
             *(["rows_per_id"] if self.result.params.get("unit") == "id" else []),
         )
         spent = {name: self.result.params.get(name, terms.get(name)) for name in names}
-        return Rule(known=bool(terms), noise={name: value for name, value in spent.items() if value is not None})
+        return Rule(
+            known=bool(terms), noise={name: value for name, value in spent.items() if value is not None}, row_name=rows
+        )
 
     @property
     def is_private(self) -> bool:
@@ -201,7 +187,10 @@ class _Outputs:
             if alone := [str(c) for c in np.flatnonzero(having == 1)]:
                 clusters = f"cluster{'' if len(alone) == 1 else 's'} {', '.join(alone[:20])}"
                 more = f" and {len(alone) - 20} more" if len(alone) > 20 else ""
-                yield Finding(REVIEW, f"all rows of {clusters}{more} are of one site: its numbers are that site's own")
+                yield Finding(
+                    REVIEW,
+                    f"all {self.result.row_name} of {clusters}{more} are of one site: its numbers are that site's own",
+                )
 
     def _per_row(self) -> dict[str, Any]:
         """Return how many numbers the centroids are, for each row of the smallest site, and of all where sites are not known."""
@@ -216,7 +205,7 @@ class _Outputs:
             whose = "the smallest site" if self.site_rows else "all sites"
             yield Finding(
                 REVIEW,
-                f"saturated: {per_row['numbers']:,} numbers for {per_row['rows']:,} rows of {whose}, more than {SATURATED} for each",
+                f"saturated: {per_row['numbers']:,} numbers for {per_row['rows']:,} {self.result.row_name} of {whose}, more than {SATURATED} for each",
             )
 
     def _of_a_start(self) -> Iterator[Finding]:
@@ -228,7 +217,10 @@ class _Outputs:
 
     def _with_gaps(self) -> Iterator[Finding]:
         if partial.is_partial(self.result.arrays):
-            yield Finding(REVIEW, "sites have different columns: how many rows are behind each number is not known")
+            yield Finding(
+                REVIEW,
+                f"sites have different columns: how many {self.result.row_name} are behind each number is not known",
+            )
 
     def _of_profiles(self) -> Iterator[Output]:
         if shown_noisy_profiles(self.result) is not None:
@@ -247,24 +239,68 @@ class _Outputs:
             properties=self._in_mlflow("means"),
             suppressed=left_out,
             same=int(constant.sum()),
+            magnitudes=not found.shares.all(),
+            dominance=self._dominance_in_clusters(found),
         )
         yield from self._of_shares(found, left_out)
         if cluster_arrays.SITE_MEANS in arrays and self.site_rows:
-            rows = np.array([[int(own.sum())] for own in self.site_rows.values()])
-            cells = Cells(rows, list(self.site_rows), ["rows"])
+            rows = np.array([[int(own.sum())] * len(found.columns) for own in self.site_rows.values()])
             yield Output(
-                "site_means", "table", "means of each site", (REPORT, outcome_files.ARRAYS), cells, findings=_OF_SITES
+                *("site_means", "table", "means of each site", (REPORT, outcome_files.ARRAYS)),
+                cells=Cells(rows, list(self.site_rows), found.columns),
+                findings=_OF_SITES,
+                magnitudes=not found.shares.all(),
+                dominance=self._dominance_in_sites(found),
             )
         if cluster_arrays.BIN_COUNTS in arrays:
             bins = arrays[cluster_arrays.BIN_COUNTS]
             names = [f"{cluster}, {column}" for cluster in self.clusters for column in found.columns]
             cells = Cells(bins.reshape(-1, bins.shape[2]), names, [f"bin {b}" for b in range(bins.shape[2])])
-            yield Output("bins", "table", "rows in bins, and quartiles", (REPORT, outcome_files.ARRAYS), cells)
+            yield Output(
+                "bins", "table", f"{self.result.row_name} in bins, and quartiles", (REPORT, outcome_files.ARRAYS), cells
+            )
         if (tree := found.tree) is not None:
             leaves = tree.leaves()
             cells = Cells(tree.rows[leaves], [f"leaf {n}" for n in leaves], self.clusters, divided=True)
             files = (REPORT, outcome_files.ARRAYS)
             yield Output("tree", "table", "tree that tells the clusters apart", files, cells)
+
+    @cached_property
+    def described(self) -> Mapping[str, tuple[FloatArray, IntArray]]:
+        """Return the rows (n, d) and clusters (n,) behind profiles by site; {} where they are not here, or profiles are not of these.
+
+        Those are of groups under a policy, and of known cells where some are missing.
+        """
+        result, found = self.result, self.profiles
+        if found is None or self.rule.known or cluster_arrays.CELLS in found.arrays or not has_map(result):
+            return {}
+        if any(len(own) != len(result.sites.get(site, ())) for site, own in result.site_labels.items()):
+            return {}
+        rows = {}
+        for site, own in result.site_labels.items():
+            kept = np.asarray((found.site_rows or {}).get(site, found.rows)) > 0
+            rows[site] = result.sites[site], np.where((own >= 0) & kept[own], own, -1)
+        return rows
+
+    def _dominance_in_clusters(self, found: Profiles) -> Dominance:
+        """Return whether single rows are most of a cluster's mean; of categories, which are numbers of rows, nothing is said."""
+        if self.described:
+            parts, labels = zip(*self.described.values(), strict=True)
+            seen = dominance_in(np.concatenate(parts), np.concatenate(labels), len(self.clusters))
+        else:
+            seen = dominance_by_moments(
+                found.cells, found.arrays[cluster_arrays.MEANS], found.arrays[cluster_arrays.SQUARES]
+            )
+        return seen.without(found.shares)
+
+    def _dominance_in_sites(self, found: Profiles) -> Dominance | None:
+        """Return the same of the sites' means; None where their rows are not here."""
+        if not self.described.keys() >= self.site_rows.keys():
+            return None
+        parts = [self.described[site] for site in self.site_rows]
+        of_site = [np.where(own >= 0, i, -1) for i, (_, own) in enumerate(parts)]
+        seen = dominance_in(np.concatenate([X for X, _ in parts]), np.concatenate(of_site), len(parts))
+        return seen.without(found.shares)
 
     def _of_shares(self, found: Profiles, left_out: int | None) -> Iterator[Output]:
         """Give the table of categories, whose shares are numbers of rows that have them and have them not."""
@@ -278,7 +314,7 @@ class _Outputs:
         )
         levels = max((len(one) for one in found.categories.values()), default=2)
         rows = int(found.rows.sum())
-        many = (Finding(REVIEW, f"saturated: a column has {levels:,} categories for {rows:,} rows"),)
+        many = (Finding(REVIEW, f"saturated: a column has {levels:,} categories for {rows:,} {self.result.row_name}"),)
         yield Output(
             *("shares", "table", "shares of categories in the clusters", (REPORT, outcome_files.ARRAYS), cells),
             findings=many if levels > SATURATED * rows else (),
@@ -290,7 +326,9 @@ class _Outputs:
         if self.site_rows:
             cells = Cells(np.array(list(self.site_rows.values())), list(self.site_rows), self.clusters, divided=True)
             files = (REPORT, outcome_files.ARRAYS) if cluster_arrays.SITE_ROWS in self.result.arrays else (REPORT,)
-            yield Output("site_rows", "table", "rows of each site in each cluster", files, cells, noisy=False)
+            yield Output(
+                "site_rows", "table", f"{self.result.row_name} of each site in each cluster", files, cells, noisy=False
+            )
 
     def _of_outcomes(self) -> Iterator[Output]:
         """Give the numbers of rows by outcome; of a curve those that leave it at each time."""
@@ -302,7 +340,13 @@ class _Outputs:
             few = Cells(found.not_counted[:, None], self.clusters, ["rows"])
             yield Output("outcomes_not_counted", "table", "rows of the clusters in no outcome", about[3], few)
         if found.form.kind == "number":
-            yield Output(*about, Cells(found.rows[:, None], self.clusters, ["rows"]), properties=logged)
+            rows, means, squares = self.result.arrays[cluster_arrays.OUTCOME_MOMENTS][:, :, None]
+            yield Output(
+                *(*about, Cells(found.rows[:, None], self.clusters, [found.name])),
+                properties=logged,
+                magnitudes=True,
+                dominance=dominance_by_moments(np.rint(rows).astype(np.int64), means, squares),
+            )
             return
         kinds = ["censored", "events"] if found.form.kind == "time" else ["rows"]
         names = [f"{cluster}, {kind}" for kind in kinds for cluster in self.clusters]
@@ -329,7 +373,7 @@ class _Outputs:
         if result.sites:
             files = (*([REPORT] if has_map(result) else []), *([PICTURE] if plots else []))
             if files:
-                yield Output("rows", "microdata", "rows by cluster and site", files)
+                yield Output("rows", "microdata", f"{self.result.row_name} by cluster and site", files)
         elif gaps and plots:
             known = tuple(self._with_gaps())
             yield Output("picture", "plot", "columns of the sites and centroids", (PICTURE,), self.rows, findings=known)
@@ -348,7 +392,7 @@ class _Outputs:
             drawn = (REPORT, outcome_files.SUMMARY, *([CHOICE_PICTURE] if installed("plots") else []))
             yield Output("choice_of_k", "table", "criteria by number of clusters", drawn, self.total)
         sent = "bytes and exchanges by step; rounds.jsonl also sums of each exchange, and times of the sites"
-        why = "how many rows are behind the sums of each exchange is not known"
+        why = f"how many {self.result.row_name} are behind the sums of each exchange is not known"
         yield Output("messages", "custom", sent, (REPORT, outcome_files.ROUNDS), unknown=why)
 
     def _of_arrays(self) -> Iterator[Output]:
@@ -358,7 +402,7 @@ class _Outputs:
             name for name in self.result.arrays if name not in shown and not name.startswith(("profile_", "outcome_"))
         ]
         if others:
-            why = f"how many rows are behind other arrays is not known: {', '.join(others)}"
+            why = f"how many {self.result.row_name} are behind other arrays is not known: {', '.join(others)}"
             yield Output("arrays", "custom", "other arrays of the algorithm", (outcome_files.ARRAYS,), unknown=why)
 
     def _in_mlflow(self, uid: str) -> dict[str, Any]:

@@ -75,7 +75,7 @@ _ROWS_PER_CLUSTER = 50
 #: Share of the rows below which a cluster may be of outliers, or of wrong cells in a column.
 _OUTLIERS = 0.05
 
-_SMALL_CELLS = "so inertia is of these rows alone, and cannot be compared with that of another run"
+_SMALL_CELLS = "so inertia is of these {rows} alone, and cannot be compared with that of another run"
 
 
 def left_out(outcome: Outcome) -> dict[str, str]:
@@ -95,6 +95,11 @@ class Ended:
     def algorithm(self) -> Algorithm:
         """Return the algorithm."""
         return registry.get(self.experiment.algorithm)
+
+    @property
+    def row_name(self) -> str:
+        """Return what the run calls rows."""
+        return self.experiment.row_name
 
     @property
     def k(self) -> int:
@@ -171,23 +176,23 @@ class Ended:
         yield from outcome.warnings
         if len(outcome.centroids) < k:
             small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)
-            named = f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer rows than k"
+            named = f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer {self.row_name} than k"
             why = named if small else ""
             if not self.algorithm.federated:
-                why = f", since no more rows are different; take k={len(outcome.centroids)} at most"
+                why = f", since no more {self.row_name} are different; take k={len(outcome.centroids)} at most"
             yield f"{len(outcome.centroids)} centroids were found where k={k} were asked for{why}"
         clipped = outcome.metrics.get("clipped_share")
         if clipped is not None and clipped > _MOST_CLIPPED:
             yield (
-                f"about {clipped:.0%} of the rows are beyond the bounds of the sites' policies and were moved to them; clusters there "
+                f"about {clipped:.0%} of the {self.row_name} are beyond the bounds of the sites' policies and were moved to them; clusters there "
                 "are misplaced unless the bounds are widened (differential_privacy: bounds)"
             )
         inertia, scatter = outcome.metrics.get("inertia"), float(outcome.arrays.get("total_scatter", np.inf))
         certain = outcome.metrics.get("inertia_signal_to_noise")
         if inertia and certain and inertia * (1 + _SURE / certain) >= scatter:
             yield (
-                "by their noisy sums the clusters are not clearly better than a single mean of all rows: noise is large beside "
-                f"{outcome.centroids.shape[1]} columns. What helps: more rows, a larger epsilon, or fewer columns"
+                f"by their noisy sums the clusters are not clearly better than a single mean of all {self.row_name}: noise is large beside "
+                f"{outcome.centroids.shape[1]} columns. What helps: more {self.row_name}, a larger epsilon, or fewer columns"
             )
         overlap = outcome.metrics.get("davies_bouldin")
         if overlap is not None and overlap > _OVERLAP:
@@ -216,23 +221,26 @@ class Ended:
         if (assessed := self.assessed) is None:
             return ""
         rows, of, policy = assessed["rows"] or 0, assessed["of"], self.experiment.policy is not None
-        found = f"the assessment is of {rows} rows"
+        unit, small_cells = self.row_name, _SMALL_CELLS.format(rows=self.row_name)
+        found = f"the assessment is of {rows} {unit}"
         if not rows:
-            why = ": every cell has fewer rows than the sites' policy lets out" if policy else ""
-            return f"the assessment is of no rows, so there are no inertia, silhouette and Davies-Bouldin index{why}"
+            why = f": every cell has fewer {unit} than the sites' policy lets out" if policy else ""
+            return f"the assessment is of no {unit}, so there are no inertia, silhouette and Davies-Bouldin index{why}"
         if of is None:
             arrays = {} if left_out(self.outcome) else self.outcome.arrays
             reported = max((int(arrays[name].sum()) for name in _REPORTED if name in arrays), default=0)
             if rows <= _COVERED_UNDER_POLICY * reported:
                 found += f", where the sites reported {reported} before; how many they have is not known here. Sites'"
-                return f"{found} policies leave out small cells, {_SMALL_CELLS}"
+                return f"{found} policies leave out small cells, {small_cells}"
             if policy:
                 found += "; how many the sites have is not known here, and their"
-                return f"{found} policies leave out small cells, {_SMALL_CELLS}"
+                return f"{found} policies leave out small cells, {small_cells}"
         elif not policy and rows < _COVERED * of:
-            return f"the assessment is of {rows} of {of} rows; its metrics say nothing about the others"
+            return f"the assessment is of {rows} of {of} {unit}; its metrics say nothing about the others"
         elif policy and rows <= _COVERED_UNDER_POLICY * of:
-            return f"the assessment is of {rows} of {of} rows: the sites' policy leaves out small cells, {_SMALL_CELLS}"
+            return (
+                f"the assessment is of {rows} of {of} {unit}: the sites' policy leaves out small cells, {small_cells}"
+            )
         return ""
 
     def _of_groups(self) -> str:
@@ -254,7 +262,7 @@ class Ended:
         if 0 < rows < last * floor:
             most = max(2, int(rows // floor))
             return (
-                f"sites have about {rows:.0f} rows, of which {whose} {groups}: {most} at most, where up to k={last} was tried, so "
+                f"sites have about {rows:.0f} {self.row_name}, of which {whose} {groups}: {most} at most, where up to k={last} was tried, so "
                 f"k={k} may be far too small. End the range at {most}, give the k that you expect, or join small sites"
             )
         if 0 < rows < _ROWS_PER_CLUSTER * k:
@@ -262,7 +270,7 @@ class Ended:
             if rows < floor * k:
                 wrong = "groups mix clusters, and the centroids are probably wrong"
                 helps += self._noise_instead(sum(sizes), len(sizes))
-            each = f"sites have about {rows / k:.0f} rows for each of {k} clusters"
+            each = f"sites have about {rows / k:.0f} {self.row_name} for each of {k} clusters"
             return f"{each}, of which {whose} {groups}: {wrong}. {helps}"
         return ""
 
@@ -274,7 +282,7 @@ class Ended:
         if self.algorithm.partial or sites < LEAST_SITES or rows < needed:
             return ""
         terms = f"dp-lloyd with secure_sums and epsilon={private.parameters()['epsilon']:g}"
-        return f", or take noise in place of groups: {terms}, for which {rows:,} rows at {sites} sites are enough"
+        return f", or take noise in place of groups: {terms}, for which {rows:,} {self.row_name} at {sites} sites are enough"
 
     def _of_withheld_rows(self) -> Iterator[str]:
         """Give where many rows were in no cluster that a site sent: as far as the algorithm keeps their numbers of rows."""
@@ -295,7 +303,7 @@ class Ended:
         totals = any(step.counted for step in self.algorithm.executor_class().steps.values())
         remedies.insert(0, "secure_sums" if totals else "portfolio with secure_sums")
         yield (
-            f"{lacking:,} of {rows:,} rows were in no cluster that a site sent, and centroids may lie far from them: clusters "
+            f"{lacking:,} of {rows:,} {self.row_name} were in no cluster that a site sent, and centroids may lie far from them: clusters "
             "below min_count, whose mean is a row, or of one row repeated without others to describe it with stay at the site; use "
             f"{', '.join(remedies[:-1])} or {remedies[-1]}"
         )
@@ -325,7 +333,7 @@ class Ended:
         every = [*read.values(), *([] if prepared.dataset is None else [prepared.dataset.rows_read])]
         of, gaps, repeated = np.sum([(0, 0, 0), *(own[:3] for own in every)], axis=0).tolist()
         whole = next((own for own in every if own.repeated), RowsRead())._replace(of=of, gaps=gaps, repeated=repeated)
-        for kind, found in whole.notes.items():
+        for kind, found in whole.notes(self.row_name).items():
             numbers = {site: getattr(own, kind) for site, own in read.items() if getattr(own, kind)}
             having = sorted(numbers, key=numbers.__getitem__, reverse=True)
             named = [f"{site} {numbers[site]:,} of {read[site].of:,}" for site in having]

@@ -77,7 +77,7 @@ def matched(result: "Result", earlier: "Result", name: str) -> "Result":
         matched_to=name,
         continuity=found,
         metrics=metrics,
-        warnings=[*result.warnings, *found.changes(name), *found.drift(name)],
+        warnings=[*result.warnings, *found.changes(name), *found.drift(name, result.row_name)],
     )
 
 

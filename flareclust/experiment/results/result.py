@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from flareclust._foundation.display import printable, shortened, some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.data.cells import as_numbers, check_rows
@@ -24,6 +23,7 @@ from flareclust.evaluation.outcomes import OutcomeTest, outcomes_of
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.results import export, matching
 from flareclust.experiment.results.picture import picture_of
+from flareclust.experiment.results.printed import printed
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.preparation import result as partial
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-#: So many metrics, clusters and warnings are printed.
-_MOST_SHOWN, _MOST_WARNINGS = 8, 6
+#: What says how good clusters are, also of another k or another number of rows; the inertia falls with every cluster.
+_QUALITY = ("simplified_silhouette", "davies_bouldin", "ari", "nmi", "purity", "accuracy", "l2", "mse_matched")
 
 #: The fields of the JSON object, in its order.
 JSON_FIELDS = (
@@ -154,6 +154,17 @@ class Result:
             return np.array(self.saved_rows, dtype=np.int64)
         described: IntArray | None = self.arrays.get(cluster_arrays.ROWS)
         return described
+
+    @property
+    def ranked_metrics(self) -> dict[str, float | None]:
+        """Return the metrics in the order in which they are shown: first those that say how good the clusters are, whatever k is."""
+        first = [name for name in _QUALITY if name in self.metrics]
+        return {name: self.metrics[name] for name in [*first, *(name for name in self.metrics if name not in first)]}
+
+    @property
+    def row_name(self) -> str:
+        """Return what the run calls rows, such as "patients"."""
+        return str(self.experiment.get("row_name", "rows"))
 
     @property
     def mask(self) -> BoolArray:
@@ -380,22 +391,8 @@ class Result:
         return save(self, Path(folder))
 
     def __str__(self) -> str:
-        """Return what fits on a terminal of 24 lines of 80 letters: what ran, metrics, sizes of clusters, warnings, where the files are."""
-        found = self.cluster_rows
-        sizes = (
-            "" if found is None else some([f"{c}: {n:,}" for c, n in enumerate(found.tolist())], _MOST_SHOWN, "more")
-        )
-        lines = [
-            f"{self.algorithm}, {self.engine}: {self.centroids_found} of {self.k} centroids, {self.took_part}, {self.rounds} rounds",
-            *[f"{name}: {'undefined' if value is None else f'{value:,.4f}'}" for name, value in self.metrics.items()][
-                :_MOST_SHOWN
-            ],
-            *([f"rows by cluster: {sizes}"] if sizes else []),
-            *(f"- {warning}" for warning in self.warnings[:_MOST_WARNINGS]),
-            *([f"and {more} more warnings"] if (more := len(self.warnings) - _MOST_WARNINGS) > 0 else []),
-            *([f"files: {Path(self.centroids_file).parent}"] if self.centroids_file else []),
-        ]
-        return "\n".join(shortened(printable(line), 79) for line in lines)
+        """Return what fits on a terminal of 24 lines of 80 letters."""
+        return printed(self)
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""

@@ -1,3 +1,3 @@
 """Studies of many runs: the grid, its trials, where they run, and what they come to."""
 
-__all__ = ["compare", "folder", "report", "sweep", "trials"]
+__all__ = ["folder", "report", "sweep", "trials"]

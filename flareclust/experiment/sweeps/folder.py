@@ -16,8 +16,10 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.extras import installed
 from flareclust._foundation.own_files import fallbacks, write_atomically
 from flareclust.core.threads import side_by_side
+from flareclust.evaluation.disclosure import DISCLOSURE
 from flareclust.experiment.plotting.style import save
 from flareclust.experiment.sweeps.compare import COMPARE, compare_page
+from flareclust.experiment.sweeps.disclosure import sweep_disclosure
 from flareclust.experiment.sweeps.figure import sweep_figure
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.experiment.sweeps.trials import Attempt, OnDone, Trial, TrialResult, TrialRun
@@ -218,9 +220,12 @@ def _line(done: TrialRun, about: Mapping[str, str]) -> str:
 
 TABLE, CSV, FIGURE = "table.md", "table.csv", "figure.png"
 
+#: What the folder of a sweep is made of.
+FILES = (TRIALS, f"{TRIALS}.part", TABLE, CSV, COMPARE, DISCLOSURE, FIGURE)
+
 
 def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]:
-    """Write table.md, table.csv, compare.html and figure.png (where a trial came to something); return their paths."""
+    """Write table.md, table.csv, compare.html, disclosure.json and figure.png (where a trial came to something); return their paths."""
     found = StudySummary.of(done)
     texts = {
         TABLE: f"# {name}\n\n{found.markdown()}{found.notes()}",
@@ -232,4 +237,7 @@ def write_files(name: str, done: Sequence[TrialRun], folder: Path) -> list[Path]
     files = [folder / file for file in texts]
     if installed("plots") and any(cell.mean for cell in found.cells):
         files.append(save(sweep_figure(found.cells, title=name), folder / FIGURE))
-    return files
+    of_cells = [file.name for file in files if file.name != COMPARE]
+    record = json.dumps(sweep_disclosure(done, of_cells, [COMPARE, TRIALS]), indent=2, allow_nan=False)
+    (folder / DISCLOSURE).write_text(record + "\n", encoding="utf-8")
+    return [*files, folder / DISCLOSURE]

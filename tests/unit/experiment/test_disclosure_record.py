@@ -135,3 +135,96 @@ def test_categories_are_cells(tmp_path):
     counts = [round(n * m) for n, m in zip(result.profiles()["rows"], result.profiles()["mean"], strict=True)]
     has = [c for c, name in zip(counts, result.profiles()["column"], strict=True) if name.startswith("sex=")]
     assert shares["properties"]["smallest_cell"] == min(c for c in has if c)
+
+
+def of_two_groups(alone=0.01):
+    """Two groups of rows, in one of which the second column is nearly 0 but for one row."""
+    rng = np.random.default_rng(3)
+    boxes = ((10, 60), (18, 68)), ((60, 0), (68, 0.01))
+    sites = {name: np.concatenate([rng.uniform(*box, (20, 2)) for box in boxes]) for name in ("a", "b")}
+    sites["a"][-1, 1] = alone
+    return flareclust.run("lloyd", data=sites, k=2, engine="inprocess", profile=True)
+
+
+def test_a_row_that_is_most_of_a_mean_fails_by_both_rules():
+    record = of_two_groups().disclosure()
+    assert record["rule"]["dominance"] == {"p": 10, "n": 2, "k": 90}
+    for uid in ("means", "site_means"):
+        one = record["results"][uid]
+        summary = one["files"][0]["sdc"]["summary"]
+        assert (summary["p-ratio"], summary["nk-rule"], summary["negative"]) == (0, 0, 0)
+        assert "no dominance (10 % rule, (2, 90) rule)" in one["comments"]
+    result = of_two_groups(alone=5.0)
+    one = result.disclosure()["results"]["means"]
+    summary = one["files"][0]["sdc"]["summary"]
+    assert one["status"] == "fail"
+    assert (summary["p-ratio"], summary["nk-rule"]) == (1, 1)
+    small = int(result.centroids[:, 1].argmin())
+    assert one["outcome"] == {"column 2": {f"cluster {small}": "p-ratio; nk-rule"}}
+    assert one["files"][0]["sdc"]["cells"]["nk-rule"] == [[small, 1]]
+    assert any(text.startswith("dominance: one or two rows are most of 1 cell ") for text in one["comments"])
+    # The same numbers without the rows, as provisioned sites send them: nobody here knows.
+    elsewhere = replace(result, sites={}, labels=result.labels[:0], site_labels={}).disclosure()["results"]["means"]
+    assert elsewhere["status"] == "review"
+    assert "dominance in 1 cell needs the rows, which are not here" in elsewhere["summary"]
+
+
+def test_dominance_under_a_policy_is_by_moments_and_of_sites_unknown(under_policy):
+    results = under_policy[0].disclosure()["results"]
+    assert results["means"]["status"] == "pass"
+    assert "no dominance (10 % rule, (2, 90) rule), by number, mean and deviation" in results["means"]["summary"]
+    sites = results["site_means"]
+    assert sites["files"][0]["sdc"]["summary"]["p-ratio"] is None
+    assert "dominance (10 % rule, (2, 90) rule) needs the rows" in sites["summary"]
+    assert "the sites' policy applies the p % rule in each of its groups" in sites["summary"]
+
+
+def test_negative_values_are_for_review(plain):
+    rng = np.random.default_rng(0)
+    rows = {"a": rng.normal(0, 1, (50, 2)), "b": rng.normal(0, 1, (50, 2))}
+    found = flareclust.run("lloyd", data=rows, k=2, engine="inprocess", profile=True).disclosure()["results"]["means"]
+    summary = found["files"][0]["sdc"]["summary"]
+    assert summary["negative"] > 0
+    assert f"dominance was not checked of {summary['negative']} cells with negative values" in found["summary"]
+    categories = plain.disclosure()["results"]["clusters"]["files"][0]["sdc"]["summary"]
+    assert categories["negative"] is categories["p-ratio"] is None, "rows are counted there, and nothing is added up"
+
+
+def test_an_outcome_that_is_a_number_is_a_table_of_magnitudes(tmp_path):
+    rng = np.random.default_rng(0)
+    (tmp_path / "data").mkdir()
+    for site in ("north", "south"):
+        lines = [f"{m + rng.normal():.3f},{rng.uniform(20, 40):.2f}" for m in (0, 30) for _ in range(40)]
+        (tmp_path / "data" / f"{site}.csv").write_text("\n".join(["a,score", *lines]) + "\n")
+    schema = "columns:\n  a: {type: number}\n  score: {type: number}\noutcome: {value: score}\n"
+    (tmp_path / "schema.yaml").write_text(schema)
+    asked = {"k": 2, "schema": tmp_path / "schema.yaml", "partition": "none", "engine": "inprocess"}
+    found = flareclust.run("lloyd", tmp_path / "data", **asked).disclosure()["results"]["outcomes"]
+    assert found["files"][0]["sdc"]["summary"]["nk-rule"] == 0
+    assert (
+        "no dominance (10 % rule, (2, 90) rule), by number, mean and deviation, if no value is negative"
+        in found["comments"]
+    )
+
+
+def test_a_sweep_has_a_record_of_its_files(tmp_path):
+    study = {"name": "small", "data": "iris", "k": 3, "n_sites": 3, "algorithms": ["lloyd", "feca"], "seeds": 1}
+    out = tmp_path / "sweep"
+    result = flareclust.sweep(study, out=out)
+    record = json.loads((out / "disclosure.json").read_text())
+    assert set(record["files"]) == {file.name for file in out.iterdir()} - {"disclosure.json"}
+    assert out / "disclosure.json" in result.files
+    clusters = record["results"]["clusters"]
+    sizes = [n for one in result.trials for n in one.measured.clusters.rows]
+    assert clusters["properties"]["smallest_cell"] == min(sizes)
+    assert "several results of the same rows" in clusters["summary"]
+    assert record["results"]["cells"]["properties"]["smallest_cell"] == 150
+    assert "pass" not in {one["status"] for one in record["results"].values()}
+
+
+def test_a_sweep_without_a_finished_trial_has_a_record(tmp_path):
+    study = {"name": "none", "data": "iris", "k": 60, "n_sites": 3, "algorithms": ["feca"], "seeds": 1}
+    assert flareclust.sweep(study, out=tmp_path / "o").failed == 1
+    record = json.loads((tmp_path / "o" / "disclosure.json").read_text())
+    assert list(record["results"]) == ["cells"]
+    assert record["results"]["cells"]["properties"]["cells"] is None

@@ -25,7 +25,7 @@ def test_wrappers_and_counting_steps_are_among_the_steps():
 
 @pytest.mark.parametrize("step", STEPS)
 def test_every_step_has_words(step):
-    words = _step_words(step)
+    words = _step_words(step, "rows")
     assert words not in (step, step.replace("_", " "))
     assert " " in words
     assert "_" not in words
@@ -41,8 +41,8 @@ def test_different_steps_have_different_words():
 
 
 def test_a_step_of_a_users_own_algorithm_is_shown_by_its_name():
-    assert _step_words("own_sums") == "own sums"
-    assert _step_words("own_bins") == "own bins"
+    assert _step_words("own_sums", "rows") == "own sums"
+    assert _step_words("own_bins", "rows") == "own bins"
 
 
 def test_the_page_shows_no_raw_names():

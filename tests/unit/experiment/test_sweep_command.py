@@ -49,6 +49,7 @@ def test_the_example_of_the_documentation_runs(command, tmp_path):
     assert rows[-1] == ["files:", str(folder)]
     assert sorted(path.name for path in folder.iterdir()) == [
         "compare.html",
+        "disclosure.json",
         "figure.png",
         "table.csv",
         "table.md",

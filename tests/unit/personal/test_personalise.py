@@ -12,7 +12,7 @@ from flareclust.personal.settings import PersonalSettings
 from flareclust.tracking import run_logging
 
 FAST = {"model": "linear", "rounds": 3, "devices": 4}
-FILES = {"curve.png", "model-0.npz", "model-1.npz", "result.json", "rounds.jsonl"}
+FILES = {"curve.png", "disclosure.json", "model-0.npz", "model-1.npz", "result.json", "rounds.jsonl"}
 
 
 def two_rules(devices=4, n=40):
@@ -40,6 +40,28 @@ def test_devices_in_memory_get_the_models_of_their_clusters(tmp_path):
     rounds = [json.loads(line) for line in (tmp_path / "out" / "rounds.jsonl").read_text().splitlines()]
     assert [row["round"] for row in rounds] == list(range(1, 11))
     assert rounds[-1]["accuracy"] == result.final_accuracy
+
+
+def test_the_record_says_what_of_the_models_may_be_released(tmp_path):
+    out = tmp_path / "out"
+    result = flareclust.personalise(two_rules(), k=2, **FAST, out=out)
+    record = json.loads((out / "disclosure.json").read_text())
+    assert record == json.loads(json.dumps(result.disclosure()))
+    assert set(record["files"]) == FILES - {"disclosure.json"}
+    models, rows = record["results"]["models"], record["results"]["device_rows"]
+    used = [n for own in result.models_of.values() for n in own.values()]
+    assert rows["properties"]["smallest_cell"] == min(used)
+    assert models["properties"]["smallest_cell"] == 2 * min(used), "two devices for each model, of the same size"
+    assert models["properties"]["numbers"] == 3 + 1, "of the columns, and the intercept"
+    assert "of one device" not in models["summary"]
+    assert "numbers of single devices" in record["results"]["accuracy"]["summary"]
+    assert "pass" not in {one["status"] for one in record["results"].values()}
+
+
+def test_models_of_one_device_and_few_rows_are_named_in_the_record():
+    own = flareclust.personalise(two_rules(n=12), method="local", **FAST).disclosure()["results"]["models"]
+    assert "all rows of models 0, 1, 2, 3 are of one device" in own["summary"]
+    assert "saturated: 4 weights of a model for 10 rows" in own["summary"]
 
 
 def test_the_result_is_only_the_owners(tmp_path):

@@ -60,7 +60,7 @@ def test_rows_with_one_id_across_pieces_and_files(tmp_path, suffix, memory, dupl
     assert list(table.truth) == ["ab"[i % 2] for i in kept]
     assert (table.rows_kept, *table.rows_read) == (len(kept), N, 0, 20, duplicates, 0)
     verb = "kept beside an earlier" if duplicates == "keep" else "left out, since a"
-    assert table.rows_read.notes["repeated"].startswith(f"20 of 100 rows were {verb}")
+    assert table.rows_read.notes()["repeated"].startswith(f"20 of 100 rows were {verb}")
 
 
 @pytest.mark.parametrize("memory", [None, 200])
@@ -86,7 +86,7 @@ def test_the_first_and_last_are_of_the_rows_without_missing_cells(tmp_path):
         rows = dict(zip(read.ids, read.X[:, 0], strict=True))
         assert (rows["p0"], rows["p5"]) == (of_p0, of_p5)
         assert (len(read), *read.rows_read[:3]) == (80, N, 2, 18)
-        assert len(read.rows_read.notes) == 2
+        assert len(read.rows_read.notes()) == 2
 
 
 def test_a_row_that_counts_as_several_repeats_no_id(tmp_path):
