@@ -19,6 +19,7 @@ from flareclust.experiment.results.artifacts import check_out
 from flareclust.experiment.results.result import Result
 from flareclust.experiment.submit import Kept
 from flareclust.federation import OnRound
+from flareclust.flows.federation import with_kit
 from flareclust.flows.pages import RunPage
 from flareclust.flows.run import carry_out
 from flareclust.flows.steps import Steps
@@ -52,10 +53,10 @@ def experiment_flow(experiment: Experiment, out: str | None = None) -> Result:
     """Run one federated clustering and log it; a retry of the flow resumes its MLflow run.
 
     Args:
-        experiment: what to run.
+        experiment: what to run; its kit may be the name of a block, as flare-federation/clinics.
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
-    return run_logged(experiment, out)
+    return run_logged(with_kit(experiment), out)
 
 
 def run_logged(

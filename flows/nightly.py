@@ -19,6 +19,7 @@ from prefect.runtime import flow_run
 from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.results.result import Result
+from flareclust.flows.federation import with_kit
 from flareclust.tracking import promotion, store
 
 #: The event of a night that left sites out or whose clusters differ from the earlier ones; its payload says so in `noticed`.
@@ -53,13 +54,13 @@ def nightly_flow(
     wrong, the alias stays where it was.
 
     Args:
-        experiment: what to run; its `register_as` is the model's name.
+        experiment: what to run; its `register_as` is the model's name, and its kit may be the name of a block, as flare-federation/clinics.
         alias: models:/<register_as>@<alias> is the version that has it.
         metric: what the new version and the one that has the alias are compared by, see `flareclust.tracking.promotion.decide`.
         out: folder for the result's files; a new one under flareclust-runs/ by default.
     """
     try:
-        result = run_logged(experiment, out, (alias, metric))
+        result = run_logged(with_kit(experiment), out, (alias, metric))
     except Exception as error:
         if not _may_pass(error):
             _give_up_retries()
