@@ -118,5 +118,6 @@ def with_kit(experiment: "Experiment") -> "Experiment":
         raise UserError(
             f"Prefect has no block {experiment.kit}; make it on Prefect's pages (Blocks) or with FlareFederation(kit=...).save({name!r})"
         ) from error
+    assert isinstance(block, FlareFederation)  # it is a coroutine only where this runs in one, which no flow here does
     own = experiment.model_dump(exclude_unset=True)
     return type(experiment).model_validate({**block.options(), **own, "kit": block.kit})

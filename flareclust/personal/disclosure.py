@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flareclust._foundation.typing import BoolArray, IntArray
 from flareclust.evaluation.disclosure import REVIEW, SATURATED, Cells, Finding, Output, Rule, record_of_all
 
 if TYPE_CHECKING:
@@ -48,19 +49,20 @@ def _outputs(result: "PersonalResult", models: Sequence[str], rounds: Sequence[s
         yield Output("device_rows", "table", text, (summary,), cells, findings=(_OF_DEVICES,))
     why = "how many rows are behind the accuracy of each device is not known"
     yield Output(*("accuracy", "table", "accuracy of each device", (summary,)), unknown=why, findings=(_OF_DEVICES,))
-    text, range_ = "accuracy after each round: mean, least and largest of the devices", (_OF_DEVICES,)
-    yield Output("rounds", "table", text, tuple(rounds), unknown=why, findings=range_)
+    text = "accuracy after each round: mean, least and largest of the devices"
+    yield Output("rounds", "table", text, tuple(rounds), unknown=why, findings=(_OF_DEVICES,))
 
 
-def _of_one_device(uses: Any) -> Iterator[Finding]:
-    """Give which models are trained by a single device."""
+def _of_one_device(uses: BoolArray) -> Iterator[Finding]:
+    """Give which models are trained by a single device, by which devices (m, k) use them."""
     if single := [str(j) for j in np.flatnonzero(uses.sum(axis=0) == 1)]:
         which = f"model{'' if len(single) == 1 else 's'} {', '.join(single[:20])}"
         more = f" and {len(single) - 20} more" if len(single) > 20 else ""
         yield Finding(REVIEW, f"all rows of {which}{more} are of one device: it is that device's own")
 
 
-def _saturated(numbers: int, rows: Any) -> Iterator[Finding]:
+def _saturated(numbers: int, rows: IntArray | None) -> Iterator[Finding]:
+    """Give whether so many weights can determine the rows (k,) that a model was trained with."""
     used = [] if rows is None else rows[rows > 0].tolist()
     if used and numbers > SATURATED * min(used):
         yield Finding(

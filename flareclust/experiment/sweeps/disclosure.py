@@ -11,6 +11,9 @@ from flareclust.experiment.sweeps.trials import TrialRun
 #: Trials differ in settings only, so what two of them let out of the same rows can be compared.
 _SAME_ROWS = Finding(REVIEW, "several results of the same rows: their differences may disclose more than each of them")
 
+#: Trials keep means of the rows themselves, also where the sites have a policy.
+_OF_MEANS = Finding(REVIEW, "dominance (p % rule, (n, k) rule) needs the rows, of which trials keep means only")
+
 
 def sweep_disclosure(done: Sequence[TrialRun], files: Sequence[str], clusters: Sequence[str]) -> dict[str, Any]:
     """Return the record of a sweep, plain JSON; docs/disclosure.md has its fields.
@@ -39,7 +42,6 @@ def _outputs(done: Sequence[TrialRun], files: Sequence[str], clusters: Sequence[
         yield Output(
             *("clusters", "table", "rows and means of the clusters of trials", tuple(clusters)),
             cells=Cells(rows, names, ["rows"]),
-            findings=(_SAME_ROWS,),
+            findings=(_SAME_ROWS, _OF_MEANS),
             noisy=False,
-            magnitudes=True,
         )

@@ -218,6 +218,7 @@ def test_a_sweep_has_a_record_of_its_files(tmp_path):
     sizes = [n for one in result.trials for n in one.measured.clusters.rows]
     assert clusters["properties"]["smallest_cell"] == min(sizes)
     assert "several results of the same rows" in clusters["summary"]
+    assert "dominance (p % rule, (n, k) rule) needs the rows" in clusters["summary"]
     assert record["results"]["cells"]["properties"]["smallest_cell"] == 150
     assert "pass" not in {one["status"] for one in record["results"].values()}
 
