@@ -138,7 +138,11 @@ def _share_table(found: ClusterOutcomes, row_name: str) -> Table:
 
 def _mean_table(found: ClusterOutcomes, row_name: str) -> Table:
     own, k = found.table(), len(found.rows)
-    heads = [Cell("cluster"), *_row_heads(found, row_name), *numbers("mean", "standard deviation", "95 % interval of the mean")]
+    heads = [
+        Cell("cluster"),
+        *_row_heads(found, row_name),
+        *numbers("mean", "standard deviation", "95 % interval of the mean"),
+    ]
     rows = [
         [
             cluster_cell(c, k),
