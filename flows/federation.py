@@ -11,7 +11,6 @@ from pydantic import Field
 
 if TYPE_CHECKING:
     from flareclust.experiment.config import Experiment
-    from flareclust.experiment.results.result import Result
     from flareclust.platform.status import FederationStatus
 
 #: How the kit of an experiment begins where it is the name of such a block.
@@ -25,10 +24,11 @@ class FlareFederation(Block):
     the federation's server.
 
     Example:
+        from flareclust.flows.experiment import experiment_flow
         from flareclust.flows.federation import FlareFederation
 
         clinics = FlareFederation.load("clinics")
-        result = clinics.run("feca", k=3)
+        result = experiment_flow(clinics.experiment("feca", k=3))
     """
 
     _block_type_name = "Flare Federation"
@@ -70,22 +70,6 @@ class FlareFederation(Block):
         from flareclust.experiment.config import make_experiment
 
         return make_experiment(algorithm=algorithm, **{**self.options(), **settings})
-
-    def run(self, algorithm: str, *, out: str | None = None, **settings: Any) -> "Result":
-        """Run a job on this federation as the flow `flareclust-experiment`, log it, and return what it found.
-
-        Args:
-            algorithm: a name of the registry.
-            out: folder for the result's files; a new one under flareclust-runs/ by default.
-            **settings: as of `flareclust.run`, which come before those of the block.
-
-        Raises:
-            UserError: a setting or the kit is wrong.
-            JobFailed: the job ended without a result.
-        """
-        from flareclust.flows.experiment import experiment_flow
-
-        return experiment_flow(self.experiment(algorithm, **settings), out)
 
     def status(self) -> "FederationStatus":
         """Return which sites are connected or missing, and how the last jobs ended, as `flareclust status` says it.

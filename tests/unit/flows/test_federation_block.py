@@ -73,7 +73,7 @@ def test_a_block_that_is_not_there_is_named(prefect_server):
         with_kit(experiment)
 
 
-def test_both_flows_and_the_block_itself_submit_with_its_kit(clinics, monkeypatch):
+def test_flows_submit_with_its_kit(clinics, monkeypatch):
     submitted = []
 
     def run_logged(experiment, out, *alias):
@@ -88,6 +88,6 @@ def test_both_flows_and_the_block_itself_submit_with_its_kit(clinics, monkeypatc
     with pytest.raises(UserError, match="not submitted"):
         nightly.nightly_flow(Experiment(**asked, register_as="clinics"))
     with pytest.raises(UserError, match="not submitted"):
-        clinics.run("feca", k=3, out="there")
+        experiment_flows.experiment_flow(clinics.experiment("feca", k=3), "there")
     assert [(experiment.kit, experiment.task_timeout) for experiment, _, _ in submitted] == [(clinics.kit, 60)] * 3
     assert [(out, len(alias)) for _, out, alias in submitted] == [("there", 0), (None, 1), ("there", 0)]
