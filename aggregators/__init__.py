@@ -8,6 +8,7 @@ __all__ = [
     "feca",
     "ffcm",
     "fkm",
+    "gmm",
     "kfed",
     "kprototypes",
     "linear_evaluation",

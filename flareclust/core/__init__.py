@@ -24,6 +24,7 @@ __all__ = [
     "logistic",
     "microaggregation",
     "missing",
+    "mixtures",
     "outcomes",
     "overlap",
     "part_kmeans",

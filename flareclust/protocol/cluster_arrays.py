@@ -59,7 +59,7 @@ OUTCOME_NOT_COUNTED, OUTCOME_NOISE = "outcome_not_counted", "outcome_noise"
 _AXES: Mapping[str, int] = MappingProxyType(
     {
         **dict.fromkeys(("centroids", "mask", "anchors", "counts", "radii", "votes", "support", "seen"), 0),
-        **dict.fromkeys(("polish_start", "signal_to_noise"), 0),
+        **dict.fromkeys(("polish_start", "signal_to_noise", "weights", "covariances", "factors"), 0),
         "history": 1,
         **dict.fromkeys((ROWS, CELLS, MEANS, SQUARES, BIN_COUNTS, OUTCOME_NOT_COUNTED), 0),
         **dict.fromkeys((SITE_ROWS, TREE_ROWS, OUTCOME_COUNTS, OUTCOME_MOMENTS), 1),

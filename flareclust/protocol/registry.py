@@ -232,6 +232,14 @@ BUILT_IN = (
         when="graded memberships, overlapping clusters",
     ),
     Algorithm(
+        "gmm",
+        "Gaussian mixture: expectation maximisation over sites, as on the pooled rows",
+        *_sides("gmm.GMM"),
+        frozenset({"recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Dempster, Laird, Rubin 1977; over sites as in Nowak 2003, section III",
+        when="stretched or overlapping clusters, with probabilities; many rounds",
+    ),
+    Algorithm(
         "minibatch",
         "Mini-batch k-means as NVFlare's own recipe does it",
         *_sides("minibatch.MiniBatch"),

@@ -11,13 +11,16 @@ from flareclust.protocol.task import ODD_KINDS, StepName
 #: Name of the array of a task that says which form outcomes have (4,), see `OutcomeForm`.
 ASKED_OUTCOME = "outcome_form"
 
+#: Name of the array of a task that says how many second moments (t,) are asked for, of the components of a mixture.
+MOMENTS = "moments"
+
 _OUTCOMES = (StepName.OUTCOME_COUNTS, StepName.OUTCOME_SUMS)
 
 
 def reply_sizes(step: str, arrays: Mapping[str, Array]) -> dict[str, int]:
     """Return the sizes that a site's reply must respect, as the server knows them.
 
-    K, the number of centroids sent; c candidate solutions with t centroids in all; p, the number of weights of a model that is trained, or of k models; c and f of a
+    K, the number of centroids sent; t second moments about these; c candidate solutions with t centroids in all; p, the number of weights of a model that is trained, or of k models; c and f of a
     linear classifier's coefficients, f also of second moments.
     """
     if step in (StepName.SCALES, StepName.KNOWN_SCALES):
@@ -69,11 +72,15 @@ def total_sizes(arrays: Mapping[str, Array], columns: int) -> dict[str, int]:
         cells = prod(map(int, arrays["shape"])) if "shape" in arrays else 0
         return {"K": 1, "d": columns, "t": columns * (columns + 1) // 2, "g": cells}
     k, d = arrays["centroids"].shape
-    return {"K": k, "k": k, "d": d}
+    return {**_centroid_sizes(arrays), "K": k, "k": k, "d": d}
 
 
 def _centroid_sizes(arrays: Mapping[str, Array]) -> dict[str, int]:
-    return {"K": len(arrays["centroids"])} if "centroids" in arrays and arrays["centroids"].ndim else {}
+    sizes = {"K": len(arrays["centroids"])} if "centroids" in arrays and arrays["centroids"].ndim else {}
+    moments = arrays.get(MOMENTS)
+    return sizes | (
+        {"t": int(moments)} if moments is not None and moments.ndim == 0 and moments.dtype.kind == "i" else {}
+    )
 
 
 def _candidate_sizes(arrays: Mapping[str, Array]) -> dict[str, int]:

@@ -1,0 +1,312 @@
+"""Gaussian mixture, the server's side: maximisation steps from the totals of all sites' expectation steps.
+
+Source: Dempster, Laird, Rubin (1977), Maximum likelihood from incomplete data via the EM algorithm; over sites, whose sums add up,
+after Nowak (2003), Distributed EM algorithms for density estimation and clustering in sensor networks, section III. Covariances,
+their regularisation and the end of the iterations as in scikit-learn's GaussianMixture.
+
+Readings and deviations:
+1. The start: k-means on the centroids of all sites' local clusters, weighted by their rows. The sites then describe the rows nearest
+   to each of these k by number, mean and squared deviations: the first mixture has these as weights, means and variances, and no
+   correlations. With secure sums there are no local clusters; the k are found by splitting, from totals (`core.split_merge.split`).
+2. `rounds` iterations at the most. It stops where the mean log-likelihood of a row changes by less than `tol`. The mixture of the
+   result is one whose likelihood the sites have computed: one exchange more than there are iterations, and scikit-learn's last
+   maximisation step only where `rounds` ended it.
+3. With `k_min` this is done for each number of components up to k, from the same local clusters, and the least `k_criterion` chooses.
+4. A component that no site may describe keeps mean and covariance, with a weight next to 0.
+5. Log-likelihood, BIC (Schwarz 1978) and ICL (Biernacki, Celeux, Govaert 2000, as BIC plus twice the entropy of the
+   responsibilities) are over the rows at sites that describe any component; each site's are in the mixture of the components that it
+   describes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flareclust._foundation.display import all_of
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core import clusterers, mixtures
+from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.rounds import remember
+from flareclust.core.split_merge import at_once, split
+from flareclust.evaluation.scores import stack, unstack
+from flareclust.executors import gmm
+from flareclust.federation.aggregator import ClusteringAggregator
+from flareclust.federation.refinement import SPREAD, totals
+from flareclust.protocol.replies import gathered, stacked
+from flareclust.protocol.rounds import Round
+from flareclust.protocol.sizes import MOMENTS
+from flareclust.protocol.state import State
+
+#: Starts of k-means on the sites' centroids.
+_STARTS = 20
+
+#: The most numbers of all covariances together, in a message.
+_MOST_NUMBERS = 2**22
+
+#: A variance that is less than this many times `reg_covar` is hardly more than that.
+_NEXT_TO = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted(State):
+    """A mixture whose likelihood the sites have computed, and what a criterion says of it; the least is best."""
+
+    weights: FloatArray
+    means: FloatArray
+    factors: FloatArray
+    support: FloatArray
+    log_likelihood: float
+    entropy: float
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class GMMState(State):
+    """What the server knows."""
+
+    history: FloatArray | None = None  # the means of the start and of every mixture (r, k, d)
+    support: FloatArray | None = None  # the weight behind each component of the last mixture, in rows (k,)
+    iterations: int = 0  # so many maximisation steps
+    log_likelihood: float | None = None  # of the last mixture that sites have seen, over all rows
+    entropy: float | None = None  # of its responsibilities
+    found: int = 0  # of a start from totals, the number of clusters so far
+    received_centroids: FloatArray | None = None  # the sites' local clusters (c, d)
+    received_counts: IntArray | None = None  # their rows (c,)
+    tried: FloatArray | None = None  # with `k_min`, the criterion for each number of components from that on (t,)
+    best: Fitted | None = None  # the best of them so far
+
+
+_Round = Round[GMMState]
+
+
+class GMMAggregator(ClusteringAggregator):
+    """The server of a Gaussian mixture.
+
+    Result beside `centroids`, the means: `weights` (k,), `covariances` (k, d, d) or (k, d), in the units of the columns; `factors`,
+    Cholesky factors of the covariances in the units in which the columns were scaled; `support` (k,), the rows behind each.
+    """
+
+    params: gmm.GMMParams
+    executor = gmm.GMMExecutor
+    state = GMMState
+
+    def begin(self) -> _Round:
+        """Ask for local clusters; for totals with secure sums, or where the means are given."""
+        start = self.params.start
+        if not isinstance(start, str):
+            return Round({"centroids": np.array(start)}, state=GMMState(), step=SPREAD)
+        return Round(state=GMMState(), step=SPREAD) if self.secure else Round(state=GMMState())
+
+    def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Cluster the centroids of all sites, and ask how the rows spread about the k that are found."""
+        sent, _ = gathered(replies.values())
+        state = replace(round_.state, received_centroids=sent["centroids"], received_counts=sent["counts"])
+        return self._clustered(replace(round_, state=state), self.params.k_min or self.params.k, rng)
+
+    def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Make the first mixture of the rows about k centroids, or go on to find these."""
+        if "candidates" not in round_.task and "centroids" in round_.task:  # given, and in the units of the rows now
+            return self._asks_for_spread(round_, round_.task["centroids"], {})
+        if self.secure and isinstance(self.params.start, str):
+            (total,) = replies.values()
+            if (centroids := self._split(round_.state, total)) is not None:
+                after = self._asks_for_spread(round_, centroids, {"found": float(len(total["counts"]))})
+                return replace(after, state=replace(after.state, found=len(total["counts"])))
+        (centroids,) = (
+            unstack(round_.task) if "candidates" in round_.task else (next(iter(replies.values()))["centroids"],)
+        )
+        return self._started(round_, centroids, list(replies.values()))
+
+    def maximize(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Return the next mixture, or the end."""
+        params, sent = self.params, round_.task
+        before = mixtures.received_mixture(sent, params.covariance)
+        sums = _totals(list(replies.values()), params.covariance)
+        rows = sums.weights.sum()
+        if not rows:
+            raise JobFailed(
+                "no site has a component that it may describe: each is of too few rows there; lower k, or set covariance=diag"
+            )
+        mean = sums.log_likelihood / rows
+        last = round_.state.log_likelihood
+        gain = np.inf if last is None or round_.state.support is None else mean - last / round_.state.support.sum()
+        state = replace(round_.state, log_likelihood=sums.log_likelihood, entropy=sums.entropy, support=sums.weights)
+        diagnostics = {"log_likelihood": float(mean)}
+        if state.iterations >= params.rounds or abs(gain) < params.tol:
+            return self._ended(replace(round_, diagnostics=diagnostics, state=state), before, rng)
+        after = self._checked(mixtures.maximized(before, sums, params.covariance, params.reg_covar))
+        state = replace(state, iterations=state.iterations + 1, history=remember(state.history, after.means, params.k))
+        return Round(self._sent(after), False, diagnostics, state, round_.step)
+
+    def check_secure(self) -> None:
+        """Raise UserError where several numbers of components are tried, for which the sites' own clusters are needed."""
+        if self.params.k_min is not None:
+            raise UserError(
+                "k_min needs the sites' own clusters, which are not sent with secure_sums; run once for each k"
+            )
+
+    def limits(self, round_: _Round) -> dict[str, int]:
+        """Return the most entries of a reply: in an iteration those of the mixture that was sent."""
+        if round_.step != gmm.EXPECTATION:
+            return {}
+        return dict(zip("kd", round_.task["centroids"].shape, strict=True))
+
+    def so_far(self, round_: _Round) -> _Round | None:
+        """Return the mixture so far, once sites have seen one."""
+        seen = round_.step == gmm.EXPECTATION and round_.state.log_likelihood is not None
+        task = {name: value for name, value in round_.task.items() if name != MOMENTS}
+        return replace(round_, task=task, done=True) if seen else None
+
+    def result(self, round_: _Round) -> Message:
+        """Return the arrays of the result, with covariances in the units of the columns."""
+        mixture = mixtures.received_mixture(round_.task, self.params.covariance)
+        covariances, unit = mixture.covariances, round_.columns.deviation
+        if round_.columns.scales and unit is not None:
+            covariances = covariances * (unit**2 if covariances.ndim == 2 else unit[:, None] * unit)
+        return {**super().result(round_), "covariances": covariances}
+
+    def metrics(self, round_: _Round) -> dict[str, float | None]:
+        """Return the mean log-likelihood of a row, BIC and ICL, where the sites have computed the likelihood of the mixture."""
+        state, (k, d) = round_.state, round_.task["centroids"].shape
+        if state.log_likelihood is None or state.support is None:
+            return {}
+        rows = float(state.support.sum())
+        bic = mixtures.n_parameters(self.params.covariance, k, d) * np.log(rows) - 2 * state.log_likelihood
+        icl = bic + 2 * (state.entropy or 0.0)
+        return {"log_likelihood": state.log_likelihood / rows, "bic": float(bic), "icl": float(icl)}
+
+    def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
+        """Name components of few rows, and those that have collapsed, and columns that hardly vary."""
+        return _warnings(self.params, round_, assessed)
+
+    def _split(self, state: GMMState, total: Message) -> FloatArray | None:
+        """Return more clusters than there are, found by splitting; None where there are k, or no more than before."""
+        found = len(total["counts"])
+        if not found:
+            raise JobFailed(f"no site has {LEAST_ROWS} rows, or min_count, that may be described together")
+        if found >= self.params.k or found <= state.found:
+            return None
+        more = min(at_once(self.params.k), self.params.k - found)
+        centroids = split(total["centroids"], total["counts"], total["m2"], more)
+        return centroids if len(centroids) > found else None
+
+    def _clustered(self, round_: _Round, k: int, rng: np.random.Generator) -> _Round:
+        """Cluster the sites' clusters into k, and ask how the rows spread about these."""
+        points, counts = round_.state.received_centroids, round_.state.received_counts
+        assert points is not None
+        assert counts is not None
+        rows = counts.astype(np.float64)
+        centroids = clusterers.weighted_kmeans(points, rows, min(k, len(rows)), _STARTS, rng)[0]
+        return self._asks_for_spread(round_, centroids, {"received": float(len(rows))})
+
+    def _ended(self, round_: _Round, mixture: mixtures.Mixture, rng: np.random.Generator) -> _Round:
+        """Return the end, or the start of a mixture with one more component."""
+        state, k = round_.state, len(mixture.means)
+        if self.params.k_min is None:
+            return Round(mixture.arrays(), True, round_.diagnostics, state, round_.step)
+        value = self.metrics(round_)[self.params.k_criterion]
+        assert state.support is not None
+        assert state.log_likelihood is not None
+        assert value is not None
+        found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value)
+        best = state.best if state.best is not None and state.best.value <= value else found
+        tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
+        diagnostics = {**round_.diagnostics, "components": float(k), self.params.k_criterion: value}
+        assert state.received_counts is not None
+        if k < min(self.params.k, len(state.received_counts)):
+            state = replace(state, tried=tried, best=best, support=None, log_likelihood=None, iterations=0)
+            after = self._clustered(replace(round_, state=state), k + 1, rng)
+            return replace(after, diagnostics=diagnostics)
+        state = replace(state, tried=tried, best=None, support=best.support)
+        state = replace(state, log_likelihood=best.log_likelihood, entropy=best.entropy)
+        state = replace(state, history=remember(state.history, best.means, self.params.k))
+        chosen = mixtures.Mixture(best.weights, best.means, best.factors)
+        return Round(chosen.arrays(), True, diagnostics, state, round_.step)
+
+    def _asks_for_spread(self, round_: _Round, centroids: FloatArray, diagnostics: Mapping[str, float]) -> _Round:
+        """Return the question how the rows spread about centroids (k, d)."""
+        centroids = round_.columns.centers(centroids)
+        state = replace(round_.state, history=remember(round_.state.history, centroids, self.params.k))
+        return Round(stack([centroids]), False, diagnostics, state, SPREAD)
+
+    def _started(self, round_: _Round, centroids: FloatArray, replies: Sequence[Message]) -> _Round:
+        """Return the first expectation step, of the rows nearest to each of the centroids (k, d)."""
+        params, d = self.params, centroids.shape[1]
+        if params.covariance in ("full", "tied") and params.k * d * d > _MOST_NUMBERS:
+            raise JobFailed(
+                f"covariance={params.covariance} with {d} columns and k={params.k} has more than {_MOST_NUMBERS} numbers; take diag"
+            )
+        (known,) = totals([centroids], replies)
+        if not known.counts.any():
+            raise JobFailed(
+                "no site has a cluster that it may describe; lower min_count, or ask for fewer clusters (k)"
+            )
+        mixture = mixtures.started(known.counts, known.means, known.m2, params.covariance, params.reg_covar)
+        state = replace(
+            round_.state, history=remember(round_.state.history, known.means, params.k), found=len(centroids)
+        )
+        return Round(self._sent(self._checked(mixture)), state=state, step=gmm.EXPECTATION)
+
+    def _sent(self, mixture: mixtures.Mixture) -> Message:
+        """Return what the sites are sent of a mixture: it, and how many second moments are asked for."""
+        asked = mixtures.n_second_moments(self.params.covariance, *mixture.means.shape)
+        return {**mixture.arrays(), MOMENTS: np.array(asked)}
+
+    def _checked(self, mixture: mixtures.Mixture | None) -> mixtures.Mixture:
+        if mixture is None:
+            raise JobFailed(
+                "a component has collapsed: its covariance is not positive definite. Ask for fewer clusters (k), set covariance=diag "
+                f"or spherical, or raise reg_covar above {self.params.reg_covar:g}"
+            )
+        return mixture
+
+
+def _totals(replies: Sequence[Message], covariance: mixtures.Covariance) -> mixtures.Sums:
+    """Return the sums over all sites, in the order of their names."""
+    added = {name: np.sum(stacked(replies, name), axis=0) for name in replies[0]}
+    likelihood, entropy = float(added["log_likelihood"]), float(added["entropy"])
+    shifts = np.ascontiguousarray(added["shifts"].T)
+    m2 = mixtures.unpacked(added["m2"], covariance, *shifts.shape)
+    return mixtures.Sums(added["weights"], shifts, m2, likelihood, entropy)
+
+
+def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
+    """Return a sentence for each thing that may be wrong with a mixture."""
+    mixture, support = mixtures.received_mixture(round_.task, params.covariance), round_.state.support
+    d, found = mixture.means.shape[1], []
+    if support is None:
+        return found
+    needed = mixtures.n_parameters(params.covariance, 1, d)
+    if (few := np.flatnonzero(support < needed)).size:
+        found.append(
+            f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "
+            "take covariance=diag or spherical"
+        )
+    variances = mixture.covariances if mixture.factors.ndim == 2 else np.einsum("kdd->kd", mixture.covariances)
+    narrow = variances <= _NEXT_TO * params.reg_covar
+    if (constant := np.flatnonzero(narrow.all(axis=0))).size:
+        which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
+        found.append(
+            f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns, or set scale"
+        )
+    elif (collapsed := np.flatnonzero(narrow.any(axis=1))).size:
+        found.append(
+            f"{_components(collapsed)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
+            "values; lower k, or raise reg_covar"
+        )
+    rows = sum(int(reply["counts"].sum()) for reply in assessed.values())
+    if rows and support.sum() < _ALL * rows:
+        found.append(
+            f"the mixture is of {support.sum() / rows:.0%} of the rows: sites have no component that they may describe of the others"
+        )
+    return found
+
+
+#: Below this share of the rows a mixture is not called one of all.
+_ALL = 0.99
+
+
+def _components(which: IntArray) -> str:
+    return f"components {all_of(which.tolist())} have" if len(which) > 1 else f"component {which[0]} has"

@@ -1,0 +1,173 @@
+"""Gaussian mixture, the site's side: local clusters to start from, then the sums of expectation steps.
+
+Source: Dempster, Laird, Rubin (1977), Maximum likelihood from incomplete data via the EM algorithm; over sites, whose sums add up,
+after Nowak (2003), Distributed EM algorithms for density estimation and clustering in sensor networks, section III.
+
+Readings and deviations:
+1. What a site adds up of a component is its responsibilities, and these times the rows' differences from the mean that it was sent
+   and the products of the differences. The totals over sites are those over the pooled rows, wherever these lie.
+2. A component is described only if it is of enough rows at the site (`flareclust.core.mixtures.expectation`): no row has more than a
+   share of 1 / m of its weight, with m = `min_count`, or as many rows as have more values than the numbers that are sent of a
+   component; and no row with its copies has more than half. EM has no such rule.
+3. Responsibilities, likelihood and entropy are those in the mixture of the components that are described. So every row counts 1 in
+   all rounds, and a component that is left out in one round and described in the next gives away no row.
+4. Where weights leave as multiples, the sums over them are scaled alike.
+5. The start: the site's own k-means sends centroids and numbers of rows. With secure sums, or a start that is given, no clusters
+   are sent, and the start is made of totals (`flareclust.aggregators.gmm`).
+6. A row belongs to the component of its largest responsibility. Responsibilities themselves stay at the site.
+"""
+
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import ValidationInfo, field_validator, model_validator
+
+from flareclust._foundation.errors import BadMessage, Refusal, UserError
+from flareclust._foundation.settings import OneOf
+from flareclust._foundation.typing import IntArray, Message
+from flareclust.core import mixtures
+from flareclust.core.disclosure import rounded
+from flareclust.core.rounds import check_start
+from flareclust.federation import refinement
+from flareclust.federation.executor import ClusteringExecutor
+from flareclust.preparation.settings import ScaledParams
+from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
+from flareclust.protocol.rows import SiteRows
+from flareclust.protocol.schema import Schema, counts, real, weights
+from flareclust.protocol.sizes import MOMENTS
+from flareclust.protocol.steps import Step
+from flareclust.protocol.task import StepName, Task
+
+#: The step of one iteration.
+EXPECTATION = "expectation"
+
+#: What can choose the number of components.
+CRITERIA = ("bic", "icl")
+
+
+class GMMParams(ScaledParams):
+    """Parameters of Gaussian mixtures."""
+
+    # The server must know it, too: with secure sums it is the least number of rows of a total.
+    min_count: int = both(
+        2, "Clusters with fewer rows are not sent, nor components of which a row is more than this part.", ge=1
+    )
+    n_init: int = site(10, "Starts of the local k-means; the best one counts.", ge=1, le=MOST_STARTS)
+    covariance: mixtures.Covariance = both(
+        "full",
+        "The covariances of the components: of any form (full), the same of all (tied), without correlations (diag), or round (spherical).",
+    )
+    rounds: int = server(
+        100, "Iterations at the most; the exchanges of the start are not counted.", ge=1, le=MOST_ROUNDS
+    )
+    tol: float = server(
+        1e-3,
+        "An iteration that raises the mean log-likelihood of a row by less is the last; 0 for all iterations.",
+        ge=0,
+    )
+    k_min: int | None = server(
+        None, "Smallest number of components to try, one after the other up to k; None for k components.", ge=1
+    )
+    k_criterion: Annotated[str, OneOf(CRITERIA)] = server(
+        "bic",
+        "With k_min, what chooses the number of components: the least BIC (bic), or ICL, which wants them apart (icl).",
+    )
+    reg_covar: float = server(1e-6, "Added to all variances, in squared units of the columns, so that none is 0.", ge=0)
+    start: str | list[list[float]] = server(
+        "kmeans", "How the start is found: k-means on the sites' clusters (kmeans), or k means as k lists of d numbers."
+    )
+
+    @model_validator(mode="after")
+    def _numbers_to_try(self) -> "GMMParams":
+        if self.k_min is not None and self.k_min > self.k:
+            raise UserError(f"k_min={self.k_min} is above k={self.k}; it is the smallest number of components to try")
+        if self.k_min is not None and not isinstance(self.start, str):
+            raise UserError("k_min tries several numbers of components, and start gives k means; leave out one of them")
+        return self
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _start(cls, value: Any, known: ValidationInfo) -> Any:
+        return check_start(value, known.data["k"], ("kmeans",)) if "k" in known.data else value
+
+
+class GMMExecutor(ClusteringExecutor):
+    """A site of a Gaussian mixture: sends the clusters of its own k-means, and then its part of each iteration."""
+
+    params: GMMParams
+    steps = {
+        StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")), jobs="plain"),
+        refinement.SPREAD: refinement.SPREAD_STEP,
+        EXPECTATION: Step(
+            Schema(
+                weights=weights("k"),
+                shifts=real("d k"),  # by column: the zeros of components that are not described are no row of zeros
+                m2=real("t"),
+                log_likelihood=real(""),
+                entropy=real("", minimum=0),
+            ),
+            "expect",
+            "maximize",
+            summed=True,
+        ),
+    }
+    placed_by = ("centroids", mixtures.WEIGHTS, mixtures.FACTORS)
+
+    @classmethod
+    def warm_up(cls) -> None:
+        """Compile the kernels of mixtures beside the others."""
+        super().warm_up()
+        mixtures.warm_up()
+
+    def local(self, task: Task, rows: SiteRows) -> Message:
+        """Return centroids (k, d) and rows of the site's own clusters."""
+        self._least(rows)
+        found = rows.clusters(self.params.k, n_init=self.params.n_init)
+        return {"centroids": found.centroids, "counts": found.counts}
+
+    def spread(self, task: Task, rows: SiteRows) -> Message:
+        """Describe the groups of the rows nearest to each centroid, for the first mixture."""
+        return refinement.spread(task, rows)
+
+    def expect(self, task: Task, rows: SiteRows) -> Message:
+        """Return the site's part of an iteration: `weights`, `shifts`, `m2`, `log_likelihood` and `entropy`."""
+        context, covariance = rows.context, self.params.covariance
+        mixture = mixtures.received_mixture(task.arrays, covariance)
+        moments, expected = task.arrays.get(MOMENTS), mixtures.n_second_moments(covariance, *mixture.means.shape)
+        if moments is None or moments.shape != () or moments.dtype != np.int64 or int(moments) != expected:
+            raise BadMessage(f"{MOMENTS}: expected {expected}, of a mixture with covariance={covariance}")
+        found = mixtures.expectation(
+            rows.X,
+            mixture,
+            covariance,
+            least=self._least(rows),
+            least_weight=context.min_count if context.grouped else 0.0,
+            known=rows.known,
+            aborted=rows.aborted,
+        )
+        total = found.weights.sum()
+        multiples = rounded(found.weights, context.round_counts, 1)
+        scale = multiples / np.where(found.weights > 0, found.weights, 1.0)
+        of_all = multiples.sum() / total if total > 0 else 1.0
+        of_m2 = of_all if covariance == "tied" else scale.reshape(-1, *[1] * (found.m2.ndim - 1))
+        return {
+            "weights": found.weights,
+            "shifts": (found.shifts * scale[:, None]).T,
+            "m2": mixtures.packed(found.m2 * of_m2, covariance),
+            "log_likelihood": np.array(found.log_likelihood * of_all),
+            "entropy": np.array(found.entropy * of_all),
+        }
+
+    def labels(self, task: Task, rows: SiteRows) -> IntArray:
+        """Return the component (n,) of the largest responsibility of each row."""
+        return mixtures.most_likely(rows.X, mixtures.received_mixture(task.arrays, self.params.covariance))
+
+    def _least(self, rows: SiteRows) -> int:
+        """Return how many rows must stand behind what is said of a component; raise Refusal where there are fewer."""
+        least = mixtures.least_rows(self.params.covariance, rows.d, rows.context.min_count, rows.context.repeats)
+        if len(rows) < least:
+            raise Refusal(
+                f"has fewer than the {least} rows that covariance={self.params.covariance} takes to describe a component of {rows.d} "
+                "columns; covariance=diag takes fewer"
+            )
+        return least

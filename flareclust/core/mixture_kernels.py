@@ -1,0 +1,228 @@
+"""Compiled passes over rows for Gaussian mixtures: responsibilities, and the sums of an expectation step.
+
+Rows are taken in tiles that stay in the cache, component by component, so that rows are independent lanes. Densities are logarithms.
+Sums are about the mean of each component, so that they keep their digits wherever the rows lie. The kernels use nothing of another
+module, since numba's cache of a kernel does not notice a change in another file.
+"""
+
+import math
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.runtime import kernel
+
+#: Rows whose densities are computed together.
+TILE = 128
+
+
+@kernel(error_model="numpy", fastmath={"contract", "nsz"})
+def _distances(columns: FloatArray, mean: FloatArray, inverse: FloatArray, work: FloatArray, out: FloatArray) -> None:
+    """out[i] = |inverse (columns[:, i] - mean)|^2, for a lower triangular inverse (d, d)."""
+    d = columns.shape[0]
+    z = work[d]
+    for j in range(d):
+        column, m, difference = columns[j], mean[j], work[j]
+        for i in range(TILE):
+            difference[i] = column[i] - m
+    out[:] = 0.0
+    for a in range(d):
+        row, b = inverse[a], 1
+        first = work[0]
+        for i in range(TILE):
+            z[i] = row[0] * first[i]
+        while b + 3 <= a:  # four at a time, so that sums stay in registers
+            p, q, r, s = row[b], row[b + 1], row[b + 2], row[b + 3]
+            u, v, w, x = work[b], work[b + 1], work[b + 2], work[b + 3]
+            for i in range(TILE):
+                z[i] += p * u[i] + q * v[i] + r * w[i] + s * x[i]
+            b += 4
+        while b <= a:
+            p, u = row[b], work[b]
+            for i in range(TILE):
+                z[i] += p * u[i]
+            b += 1
+        for i in range(TILE):
+            out[i] += z[i] * z[i]
+
+
+@kernel(error_model="numpy", fastmath={"contract", "nsz"})
+def _diagonal_distances(columns: FloatArray, mean: FloatArray, inverse: FloatArray, out: FloatArray) -> None:
+    """out[i] = |inverse (columns[:, i] - mean)|^2, for a diagonal inverse (d,)."""
+    out[:] = 0.0
+    for j in range(columns.shape[0]):
+        column, m, s = columns[j], mean[j], inverse[j]
+        for i in range(TILE):
+            z = (column[i] - m) * s
+            out[i] += z * z
+
+
+@kernel(error_model="numpy")
+def _densities(
+    X: FloatArray,
+    start: int,
+    rows: int,
+    log_scale: FloatArray,
+    means: FloatArray,
+    inverse: FloatArray,
+    diagonal: FloatArray,
+    columns: FloatArray,
+    work: FloatArray,
+    density: FloatArray,
+    top: FloatArray,
+) -> None:
+    """density[c, i] = log weight times density of component c at row i of a tile, top[i] the largest of them.
+
+    `diagonal` (k, d) takes the place of `inverse` (k, d, d) where that has no components.
+    """
+    for i in range(rows):
+        for j in range(X.shape[1]):
+            columns[j, i] = X[start + i, j]
+    top[:] = -np.inf
+    for c in range(means.shape[0]):
+        if inverse.shape[0] > 0:
+            _distances(columns, means[c], inverse[c], work, density[c])
+        else:
+            _diagonal_distances(columns, means[c], diagonal[c], density[c])
+        for i in range(TILE):
+            density[c, i] = log_scale[c] - 0.5 * density[c, i]
+            top[i] = max(top[i], density[c, i])
+
+
+@kernel(error_model="numpy")
+def _shares(density: FloatArray, top: FloatArray, total: FloatArray, mixed: FloatArray) -> None:
+    """Responsibilities take the place of log densities; total[i] = sum of exp(density - top), mixed[i] = entropy of row i."""
+    total[:], mixed[:] = 0.0, 0.0
+    for c in range(density.shape[0]):
+        for i in range(TILE):
+            gap = density[c, i] - top[i]
+            share = math.exp(gap)
+            density[c, i] = share
+            total[i] += share
+            mixed[i] += share * gap if share > 0.0 else 0.0
+    for c in range(density.shape[0]):
+        for i in range(TILE):
+            density[c, i] /= total[i]
+    for i in range(TILE):
+        mixed[i] = math.log(total[i]) - mixed[i] / total[i]
+
+
+@kernel(error_model="numpy", fastmath={"contract", "nsz"})
+def _add_full(
+    X: FloatArray, share: FloatArray, mean: FloatArray, own: FloatArray, shift: FloatArray, m2: FloatArray
+) -> None:
+    """Add share (X_i - mean) to shift (d,), and its products with X_i - mean to the lower triangle of m2 (d, d)."""
+    d = X.shape[1]
+    for i in range(X.shape[0]):
+        w = share[i]
+        if w > 0.0:
+            for j in range(d):
+                own[j] = X[i, j] - mean[j]
+            for a in range(d):
+                weighted, row = w * own[a], m2[a]
+                shift[a] += weighted
+                for b in range(a + 1):
+                    row[b] += weighted * own[b]
+
+
+@kernel(error_model="numpy", fastmath={"contract", "nsz"})
+def _add_diagonal(X: FloatArray, share: FloatArray, mean: FloatArray, shift: FloatArray, m2: FloatArray) -> None:
+    """Add share (X_i - mean) to shift (d,), and its squares to m2 (d,)."""
+    for i in range(X.shape[0]):
+        w = share[i]
+        if w > 0.0:
+            for j in range(X.shape[1]):
+                difference = X[i, j] - mean[j]
+                shift[j] += w * difference
+                m2[j] += w * difference * difference
+
+
+@kernel(error_model="numpy")
+def add_expectation(
+    X: FloatArray,
+    copies: IntArray,
+    log_scale: FloatArray,
+    means: FloatArray,
+    inverse: FloatArray,
+    diagonal: FloatArray,
+    weights: FloatArray,
+    shifts: FloatArray,
+    m2: FloatArray,
+    squares: FloatArray,
+    most: FloatArray,
+    most_alike: FloatArray,
+) -> tuple[float, float]:
+    """Add the rows (n, d) to sums by component, and return the sums of their log likelihoods and of their entropies.
+
+    Args:
+        X: rows (n, d).
+        copies: how many of all rows are equal to each (n,).
+        log_scale: log of weight and normalising constant of each component (k,).
+        means, inverse, diagonal: of the components; `diagonal` (k, d) counts where `inverse` (k, d, d) has none.
+        weights: sums of responsibilities (k,).
+        shifts: of responsibilities times X - mean (k, d).
+        m2: of the same times X - mean, lower triangles (k, d, d); `squares` (k, d) the diagonal ones.
+        most: the largest responsibility (k,); `most_alike` that times the copies of its row.
+    """
+    (n, d), k = X.shape, means.shape[0]
+    columns, work, density = np.zeros((d, TILE)), np.empty((d + 1, TILE)), np.empty((k, TILE))
+    top, total, mixed, own = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(d)
+    likelihood, entropy = 0.0, 0.0
+    for start in range(0, n, TILE):
+        rows = min(TILE, n - start)
+        _densities(X, start, rows, log_scale, means, inverse, diagonal, columns, work, density, top)
+        _shares(density, top, total, mixed)
+        for i in range(rows):
+            likelihood += top[i] + math.log(total[i])
+            entropy += mixed[i]
+        part = X[start : start + rows]
+        for c in range(k):
+            share = density[c]
+            for i in range(rows):
+                weights[c] += share[i]
+                most[c] = max(most[c], share[i])
+                most_alike[c] = max(most_alike[c], share[i] * copies[start + i])
+            if inverse.shape[0] > 0:
+                _add_full(part, share, means[c], own, shifts[c], m2[c])
+            else:
+                _add_diagonal(part, share, means[c], shifts[c], squares[c])
+    return likelihood, entropy
+
+
+@kernel(error_model="numpy")
+def shares_of(
+    X: FloatArray,
+    log_scale: FloatArray,
+    means: FloatArray,
+    inverse: FloatArray,
+    diagonal: FloatArray,
+    found: FloatArray,
+    likelihood: FloatArray,
+) -> None:
+    """found (n, k) becomes the responsibilities of the rows (n, d), and likelihood (n,) their log densities under the mixture."""
+    (n, d), k = X.shape, means.shape[0]
+    columns, work, density = np.zeros((d, TILE)), np.empty((d + 1, TILE)), np.empty((k, TILE))
+    top, total, mixed = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for start in range(0, n, TILE):
+        rows = min(TILE, n - start)
+        _densities(X, start, rows, log_scale, means, inverse, diagonal, columns, work, density, top)
+        for i in range(rows):  # of rows infinitely far from all components, the first one's
+            if not top[i] > -np.inf:
+                top[i], density[0, i] = 0.0, 0.0
+        _shares(density, top, total, mixed)
+        for i in range(rows):
+            likelihood[start + i] = top[i] + math.log(total[i])
+            for c in range(k):
+                found[start + i, c] = density[c, i]
+
+
+@kernel()
+def row_digests(X: IntArray, found: IntArray) -> None:
+    """found (n,) becomes a digest of the bits of each row (n, d): the same for equal rows, and else different but for chance."""
+    for i in range(X.shape[0]):
+        digest = np.uint64(14695981039346656037)
+        for j in range(X.shape[1]):
+            digest = (digest ^ (X[i, j] >> np.uint64(32))) * np.uint64(1099511628211)
+            digest = (digest ^ X[i, j]) * np.uint64(1099511628211)
+            digest ^= digest >> np.uint64(29)
+        found[i] = digest

@@ -1,0 +1,222 @@
+"""Gaussian mixtures over sites: as on the pooled rows, from any start, under options, and what is said where they may be wrong."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+
+import flareclust
+from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.core import mixtures
+from flareclust.executors.gmm import EXPECTATION, GMMExecutor
+from flareclust.protocol.registry import get
+from flareclust.testing.tools import exchanges, run
+
+KINDS = ("full", "tied", "diag", "spherical")
+GMM = get("gmm")
+
+
+def stretched(rng, n=300, d=3, k=3, apart=4.0):
+    """Return rows of stretched components and the component of each."""
+    labels = np.repeat(np.arange(k), n)
+    axes = rng.normal(size=(k, d, d))
+    rows = apart * np.arange(k)[:, None].repeat(n, axis=0) + np.einsum(
+        "nd,nde->ne", rng.normal(size=(k * n, d)), axes[labels]
+    )
+    order = rng.permutation(k * n)
+    return rows[order], labels[order]
+
+
+def split(X, m=4):
+    return {f"site-{i}": part for i, part in enumerate(np.array_split(X, m))}
+
+
+def by_type(covariances, kind):
+    """Return the covariances of a result in the shape that scikit-learn has for their type."""
+    return {"full": covariances, "tied": covariances[0], "diag": covariances, "spherical": covariances[:, 0]}[kind]
+
+
+def pooled(X, result, kind, iterations):
+    """Return scikit-learn's mixture on the pooled rows from the start of a result of one iteration less than none."""
+    start = mixtures.received_mixture(result, kind)
+    precisions = 1 / start.covariances if start.factors.ndim == 2 else np.linalg.inv(start.covariances)
+    own = {"weights_init": start.weights / start.weights.sum(), "means_init": start.means}
+    theirs = GaussianMixture(
+        len(start.means), covariance_type=kind, tol=0, max_iter=iterations, precisions_init=by_type(precisions, kind),
+        init_params="random", **own,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="did not converge"):
+        return theirs.fit(X)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("partition", ["iid", "sorted"])
+def test_it_is_scikit_learns_mixture_of_the_pooled_rows_from_the_same_start(kind, partition, rng):
+    X, y = stretched(
+        rng, apart=4.0 if partition == "iid" else 20.0
+    )  # in the one each site has rows of all, in the other of two
+    parts = split(X if partition == "iid" else X[np.argsort(y, kind="stable")], 5)
+    seen = exchanges(GMM, parts, k=3, covariance=kind, rounds=12, tol=0.0, min_count=1)
+    start = next(one.task.arrays for one in seen if one.task.step == EXPECTATION)
+    found = run(GMM, parts, k=3, covariance=kind, rounds=12, tol=0.0, min_count=1)
+    theirs = pooled(X, start, kind, 12)
+    np.testing.assert_allclose(found.arrays["weights"], theirs.weights_, atol=1e-5)
+    np.testing.assert_allclose(found.centroids, theirs.means_, atol=1e-5)
+    np.testing.assert_allclose(by_type(found.arrays["covariances"], kind), theirs.covariances_, atol=1e-5)
+    assert found.metrics["log_likelihood"] == pytest.approx(theirs.score(X), abs=1e-6)
+    assert found.metrics["bic"] == pytest.approx(theirs.bic(X), rel=1e-6)
+    np.testing.assert_array_equal(
+        np.concatenate([found.labels[site] for site in parts]), theirs.predict(np.concatenate(list(parts.values())))
+    )
+
+
+def test_it_is_near_that_where_sites_hold_back_what_is_of_single_rows(rng):
+    """Components overlap, and most sites have a few rows only that could be of the other ones."""
+    X, y = stretched(rng)
+    parts = split(X[np.argsort(y, kind="stable")], 5)
+    found, mixed = (run(GMM, rows, k=3, tol=1e-8).arrays for rows in (parts, split(X, 5)))
+    likelihoods = [mixtures.log_densities(X, arrays).mean() for arrays in (found, mixed)]
+    assert likelihoods[1] - 0.01 < likelihoods[0] <= likelihoods[1] + 1e-6
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_likelihood_does_not_fall(kind, rng):
+    X, _ = stretched(rng)
+    values = [
+        record["diagnostics"]["log_likelihood"]
+        for record in run(GMM, split(X), k=4, covariance=kind, tol=0.0, rounds=15).rounds
+        if record["step"] == EXPECTATION
+    ]
+    assert len(values) == 16
+    assert min(np.diff(values)) > -1e-9
+
+
+def test_a_tolerance_ends_the_iterations(rng):
+    X, _ = stretched(rng)
+    few, many = (run(GMM, split(X), k=3, tol=tol) for tol in (1e-2, 1e-7))
+    assert few.n_rounds < many.n_rounds < 100
+    assert few.metrics["log_likelihood"] <= many.metrics["log_likelihood"]
+
+
+def test_scaled_columns_give_covariances_in_the_units_of_the_columns(rng):
+    X, _ = stretched(rng)
+    units = np.array([1.0, 1e3, 1e-2])
+    plain, other = (flareclust.run("gmm", split(rows), k=3, scale="standard", tol=1e-9) for rows in (X, X * units))
+    np.testing.assert_allclose(other.centroids, plain.centroids * units, rtol=1e-5)
+    np.testing.assert_allclose(
+        other.arrays["covariances"], plain.arrays["covariances"] * np.outer(units, units), rtol=1e-4
+    )
+    labels = mixtures.responsibilities(X, plain.arrays | {"centroids": plain.centroids}).argmax(axis=1)
+    np.testing.assert_array_equal(plain.labels, labels)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_secure_sums_give_the_same_mixture_from_the_same_start(kind, rng):
+    X, _ = stretched(rng)
+    start = [[0.0] * 3, [4.0] * 3, [8.0] * 3]
+    plain, secure = (
+        flareclust.run("gmm", split(X), k=3, covariance=kind, start=start, secure_sums=secure)
+        for secure in (False, True)
+    )
+    np.testing.assert_allclose(secure.centroids, plain.centroids, atol=1e-9)
+    np.testing.assert_allclose(secure.arrays["covariances"], plain.arrays["covariances"], atol=1e-9)
+
+
+def test_secure_sums_find_a_start_of_their_own(rng):
+    X, y = stretched(rng)
+    found = flareclust.run("gmm", split(X), k=3, secure_sums=True)
+    assert found.centroids_found == 3
+    assert adjusted_rand_score(y, found.labels) > 0.9
+
+
+def test_stretched_components_are_found_where_k_means_finds_none(rng):
+    y = np.repeat([0, 1], 400)
+    X = np.stack([rng.normal(0, 20, 800), rng.normal(0, 1, 800) + 8 * y], axis=1)
+    order = rng.permutation(800)
+    found = flareclust.run("gmm", split(X[order]), k=2, start=[[-1.0, 0.0], [1.0, 8.0]], tol=1e-6)
+    assert adjusted_rand_score(y[order], found.labels) > 0.95
+    assert adjusted_rand_score(y[order], flareclust.run("portfolio", split(X[order]), k=2).labels) < 0.1
+
+
+@pytest.mark.parametrize("criterion", ["bic", "icl"])
+def test_a_criterion_chooses_the_number_of_components(criterion, rng):
+    X = np.concatenate([rng.normal(c, 1.0, (150, 2)) for c in (0, 8, 16)])
+    outcome = run(GMM, split(X[rng.permutation(450)]), k=5, k_min=1, k_criterion=criterion)
+    assert len(outcome.centroids) == 3
+    values = outcome.arrays["tried"]
+    assert len(values) == 5
+    assert values.argmin() == 2
+    assert outcome.metrics[criterion] == pytest.approx(values[2])
+    alone = run(GMM, split(X), k=3)
+    assert outcome.metrics["bic"] == pytest.approx(alone.metrics["bic"], rel=1e-3)
+
+
+def test_under_a_policy_weights_are_multiples_and_the_mixture_is_near(rng):
+    X, _ = stretched(rng, n=1000)
+    plain, policed = (
+        flareclust.run("gmm", split(X), k=3, covariance="diag", policy=policy, start=[[0.0] * 3, [4.0] * 3, [8.0] * 3])
+        for policy in (None, {"min_count": 10, "round_counts": 5})
+    )
+    assert (policed.arrays["support"] % 5 == 0).all()
+    np.testing.assert_allclose(policed.centroids, plain.centroids, atol=0.3)
+    np.testing.assert_allclose(policed.arrays["covariances"], plain.arrays["covariances"], rtol=0.3)
+
+
+# ---- what is said where a result may be wrong ----
+
+
+def test_a_component_of_few_rows_is_named(rng):
+    X = np.concatenate([rng.normal(size=(200, 4)), rng.normal(60, 1, (10, 4))])
+    found = flareclust.run("gmm", {"a": X}, k=2)
+    assert any("fewer rows than the 14 numbers" in text for text in found.warnings), found.warnings
+    assert not any(
+        "numbers of a component" in text for text in flareclust.run("gmm", {"a": X}, k=2, covariance="diag").warnings
+    )
+
+
+def test_a_constant_column_is_named(rng):
+    X = np.concatenate([rng.normal(size=(200, 2)), np.full((200, 1), 5.0)], axis=1)
+    found = flareclust.run("gmm", split(X), k=2)
+    assert any(text.startswith("column 2 varies by no more than reg_covar") for text in found.warnings), found.warnings
+    with pytest.raises(JobFailed, match="raise reg_covar above 0"):
+        flareclust.run("gmm", split(X), k=2, reg_covar=0.0)
+
+
+def test_a_component_that_collapses_in_a_column_is_named(rng):
+    flat = np.stack([rng.normal(30, 1, 100), np.full(100, 30.0)], axis=1)
+    found = flareclust.run("gmm", {"a": np.concatenate([rng.normal(size=(200, 2)), flat])}, k=2)
+    assert any("collapsed onto few values" in text for text in found.warnings), found.warnings
+
+
+def test_a_site_with_fewer_rows_than_a_component_takes_is_left_out_and_says_so(rng):
+    sites = split(rng.normal(size=(300, 6))) | {"small": rng.normal(size=(4, 6))}
+    found = flareclust.run("gmm", sites, k=2)
+    assert "fewer than the 5 rows that covariance=full takes" in found.left_out["small"]
+    assert "small" not in flareclust.run("gmm", sites, k=2, covariance="diag").left_out
+
+
+def test_settings_that_exclude_each_other_are_refused():
+    for params, text in (
+        ({"k_min": 4}, "k_min=4 is above k=3"),
+        ({"k_min": 2, "start": [[0.0], [1.0], [2.0]]}, "leave out one of them"),
+        ({"covariance": "round"}, "covariance"),
+        ({"rounds": 0}, "rounds"),
+        ({"start": [[0.0], [1.0]]}, "start"),
+    ):
+        with pytest.raises(UserError, match=text):
+            GMM.build(3, 0, params)
+    with pytest.raises(UserError, match="k_min needs the sites' own clusters"):
+        GMM.build(3, 0, {"k_min": 2})[1].secured()
+
+
+def test_many_columns_need_fewer_numbers(rng):
+    with pytest.raises(JobFailed, match="take diag"):
+        flareclust.run("gmm", split(rng.normal(size=(6000, 1100))), k=4)
+
+
+def test_labels_follow_the_components_and_not_the_nearest_mean():
+    executor = GMMExecutor(2, covariance="diag")
+    assert executor.placed_by == ("centroids", "weights", "factors")
+    arrays = {"centroids": np.array([[0.0], [10.0]]), "weights": np.full(2, 0.5), "factors": np.array([[1.0], [30.0]])}
+    mixture = mixtures.received_mixture(arrays, "diag")
+    np.testing.assert_array_equal(mixtures.most_likely(np.array([[0.0], [-8.0], [10.0]]), mixture), [0, 1, 1])
