@@ -1,0 +1,220 @@
+"""Gaussian mixtures over sites beside scikit-learn's on the pooled rows, and beside `portfolio`.
+
+    python -m benchmarks.mixtures             # log-likelihood, ARI and the number of components, on public and generated sets
+    python -m benchmarks.mixtures --policy    # what a policy's groups do to covariances
+    python -m benchmarks.mixtures --speed     # a million rows of 16 columns, 20 components, ten sites, one thread each
+
+Columns are scaled to variance 1 first. Both sides get ten starts, of which the likeliest counts, the same `tol` and at most as many
+iterations. Likelihoods are computed on the pooled rows, in nats per row.
+"""
+
+import argparse
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+from threadpoolctl import threadpool_limits
+
+import flareclust
+from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.mixtures import log_densities
+from flareclust.data.datasets import load
+from flareclust.data.partition import partition
+
+_PUBLIC = ("iris", "wine", "breast_cancer", "s2", "s3", "s4")
+_PARTITIONS = ("iid", "dirichlet:0.3")
+_SITES, _STARTS, _TOL, _ROUNDS = 5, 10, 1e-4, 100
+
+#: Differences of likelihood per row that count as none: a factor of 1.001.
+_SAME = 1e-3
+
+
+class Case(NamedTuple):
+    """Rows (n, d) of variance 1, the class of each (n,), the number of components and the type of their covariances."""
+
+    name: str
+    X: FloatArray
+    y: IntArray
+    k: int
+    covariance: str
+
+
+def generated(name: str) -> tuple[FloatArray, IntArray]:
+    """Return rows of known components: long ones side by side, overlapping ones, unequal ones, or one within another."""
+    rng = np.random.default_rng(sum(map(ord, name)))
+    if name == "long":
+        y = np.repeat(np.arange(3), 400)
+        return np.stack([rng.normal(0, 12, 1200), rng.normal(0, 1, 1200) + 6 * y], axis=1), y
+    if name == "overlapping":
+        y = np.repeat(np.arange(4), 400)
+        axes, means = rng.normal(size=(4, 5, 5)), 3 * rng.normal(size=(4, 5))
+        return means[y] + np.einsum("nd,nde->ne", rng.normal(size=(1600, 5)), axes[y]), y
+    if name == "unequal":
+        y = np.repeat(np.arange(3), (1200, 200, 100))
+        return np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 5.0]])[y] + rng.normal(size=(1500, 2)) * np.array(
+            [2.0, 0.7, 0.5]
+        )[y, None], y
+    y = np.repeat(np.arange(2), (600, 600))  # within
+    return rng.normal(size=(1200, 3)) * np.array([0.5, 4.0])[y, None], y
+
+
+def cases() -> Iterator[Case]:
+    """Yield the sets; mixtures of many columns and few rows have diagonal covariances."""
+    for name in _PUBLIC:
+        data = load(name)
+        assert data.y is not None
+        yield Case(name, data.X, data.y, len(np.unique(data.y)), "diag" if data.X.shape[1] > 20 else "full")
+    for name in ("long", "overlapping", "unequal", "within"):
+        X, y = generated(name)
+        yield Case(name, X, y, len(np.unique(y)), "full")
+
+
+def split(case: Case, how: str) -> dict[str, FloatArray]:
+    """Return the rows of each site."""
+    parts = partition(how, case.X, case.y, _SITES, np.random.default_rng(0))
+    return {site: case.X[rows] for site, rows in parts.items()}
+
+
+def pooled(case: Case, k: int | None = None) -> GaussianMixture:
+    """Return scikit-learn's likeliest mixture of ten starts on the pooled rows."""
+    settings: dict[str, Any] = {"covariance_type": case.covariance, "tol": _TOL, "max_iter": _ROUNDS, "random_state": 0}
+    return GaussianMixture(k or case.k, n_init=_STARTS, **settings).fit(case.X)
+
+
+def over_sites(case: Case, how: str, **settings: Any) -> tuple[flareclust.Result, float]:
+    """Return the likeliest result of ten starts, and its likelihood of a pooled row."""
+    found = []
+    for seed in range(_STARTS):
+        asked: dict[str, Any] = {
+            "covariance": case.covariance,
+            "tol": _TOL,
+            "rounds": _ROUNDS,
+            "seed": seed,
+            **settings,
+        }
+        result = flareclust.run("gmm", split(case, how), case.k, **asked)
+        found.append((result, float(log_densities(case.X, result.arrays | {"centroids": result.centroids}).mean())))
+    return max(found, key=lambda one: one[1])
+
+
+def labels_of(case: Case, how: str, result: flareclust.Result) -> tuple[IntArray, IntArray]:
+    """Return the classes and the labels of all rows that have one, in the order of the sites."""
+    parts = partition(how, case.X, case.y, _SITES, np.random.default_rng(0))
+    sites = [site for site in parts if site in result.site_labels]
+    return np.concatenate([case.y[parts[s]] for s in sites]), np.concatenate([result.site_labels[s] for s in sites])
+
+
+def accuracy() -> None:
+    """Print a line for each set and partition."""
+    print(
+        "| set | rows, columns, k | sites | pooled | `gmm` | less | ARI pooled | `gmm` | `portfolio` | k by BIC, pooled | `gmm` |"
+    )
+    print("| --- " * 11 + "|")
+    near = 0
+    for case in map(scaled, cases()):
+        theirs = pooled(case)
+        best = theirs.score(case.X)
+        tried = range(1, case.k + 3)
+        k_theirs = min(tried, key=lambda k: pooled(case, k).bic(case.X)) if case.k < _MANY else None
+        for how in _PARTITIONS:
+            result, likelihood = over_sites(case, how)
+            k_ours: int | None = None
+            if k_theirs is not None:
+                settings: dict[str, Any] = {"covariance": case.covariance, "tol": _TOL, "k_min": 1}
+                k_ours = flareclust.run("gmm", split(case, how), case.k + 2, **settings).centroids_found
+            near += best - likelihood <= _SAME
+            agreement = [adjusted_rand_score(*labels_of(case, how, one)) for one in (result, _portfolio(case, how))]
+            cells = [
+                case.name,
+                f"{case.X.shape[0]}, {case.X.shape[1]}, {case.k}",
+                how,
+                f"{best:.4f}",
+                f"{likelihood:.4f}",
+            ]
+            cells += [f"{best - likelihood:.4f}", f"{adjusted_rand_score(case.y, theirs.predict(case.X)):.3f}"]
+            cells += [f"{one:.3f}" for one in agreement] + [str(k or "") for k in (k_theirs, k_ours)]
+            print("| " + " | ".join(cells) + " |", flush=True)
+    print(f"within {_SAME} nats: {near}")
+
+
+#: Sets of so many clusters are left out where numbers of components are tried, which takes long.
+_MANY = 10
+
+
+def scaled(case: Case) -> Case:
+    """Return a case with columns of variance 1."""
+    return case._replace(X=np.ascontiguousarray((case.X - case.X.mean(axis=0)) / case.X.std(axis=0)))
+
+
+def _portfolio(case: Case, how: str) -> flareclust.Result:
+    return flareclust.run("portfolio", split(case, how), case.k)
+
+
+def under_policy() -> None:
+    """Print likelihood, ARI and how much wider or narrower components are with a policy's groups in the place of rows."""
+    print("| set | likelihood | with a policy | ARI | with a policy | narrowest axis, times | widest axis, times |")
+    print("| --- " * 7 + "|")
+    for case in map(scaled, cases()):
+        plain, likelihood = over_sites(case, "iid")
+        start = plain.centroids.tolist()
+        policed, policed_likelihood = over_sites(case, "iid", policy={"min_count": 10}, start=start)
+        axes = [np.sqrt(_axes(result.arrays["covariances"])) for result in (plain, policed)]
+        ratio = np.median(axes[1] / axes[0], axis=0)
+        agreement = [adjusted_rand_score(*labels_of(case, "iid", one)) for one in (plain, policed)]
+        cells = [f"{likelihood:.3f}", f"{policed_likelihood:.3f}", *(f"{one:.3f}" for one in agreement)]
+        print("| " + " | ".join([case.name, *cells, f"{ratio[0]:.2f}", f"{ratio[-1]:.2f}"]) + " |", flush=True)
+
+
+def _axes(covariances: FloatArray) -> FloatArray:
+    """Return the variances along the main axes of each component (k, d), in order."""
+    return np.sort(covariances, axis=1) if covariances.ndim == 2 else np.linalg.eigvalsh(covariances)
+
+
+def speed(n: int, d: int = 16, k: int = 20, sites: int = 10, iterations: int = 2) -> None:
+    """Print how long scikit-learn on the pooled rows and a job take for the same iterations from the same start."""
+    rng = np.random.default_rng(0)
+    axes, means = rng.normal(size=(k, d, d)) / 2, 3 * rng.normal(size=(k, d))
+    y = rng.integers(k, size=n)
+    X = np.empty((n, d))
+    for c in range(k):
+        X[y == c] = means[c] + rng.normal(size=((y == c).sum(), d)) @ axes[c]
+    parts = {f"site-{i}": np.ascontiguousarray(part) for i, part in enumerate(np.array_split(X, sites))}
+    settings: dict[str, Any] = {"start": means.tolist(), "tol": 0.0, "profile": False}
+    flareclust.run("gmm", {site: part[:1000] for site, part in parts.items()}, k, rounds=1, **settings)  # compiles
+    own = {"weights_init": np.full(k, 1 / k), "means_init": means, "precisions_init": np.tile(np.eye(d), (k, 1, 1))}
+    theirs = GaussianMixture(k, tol=0.0, max_iter=iterations, init_params="random", **own)
+    with threadpool_limits(1):
+        seconds = []
+        for job in (lambda: theirs.fit(X), lambda: flareclust.run("gmm", parts, k, rounds=iterations, **settings)):
+            started = time.perf_counter()
+            job()
+            seconds.append(time.perf_counter() - started)
+    print(
+        f"{n} rows of {d} columns, {k} components, {iterations} iterations: scikit-learn {seconds[0]:.1f} s, a job of {sites} sites {seconds[1]:.1f} s, ratio {seconds[0] / seconds[1]:.1f}"
+    )
+
+
+def main() -> None:
+    """Run what was asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--policy", action="store_true")
+    parser.add_argument("--speed", action="store_true")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="of --speed")
+    asked = parser.parse_args()
+    warnings.simplefilter("ignore")
+    logging.getLogger().setLevel(logging.ERROR)
+    if asked.speed:
+        speed(asked.rows)
+    elif asked.policy:
+        under_policy()
+    else:
+        accuracy()
+
+
+if __name__ == "__main__":
+    main()
