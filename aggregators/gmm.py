@@ -275,7 +275,8 @@ def _totals(replies: Sequence[Message], covariance: mixtures.Covariance) -> mixt
 def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
     """Return a sentence for each thing that may be wrong with a mixture."""
     mixture, support = mixtures.received_mixture(round_.task, params.covariance), round_.state.support
-    d, found = mixture.means.shape[1], []
+    d = mixture.means.shape[1]
+    found: list[str] = []
     if support is None:
         return found
     needed = mixtures.n_parameters(params.covariance, 1, d)
