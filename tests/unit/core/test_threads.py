@@ -11,8 +11,7 @@ from flareclust.core.assessment import assessment_sums
 from flareclust.core.lloyd import assign, kmeans, lloyd, moments
 from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
-from flareclust.core.threads import THREADS, Team, allowed_threads, set_threads, side_by_side, team
-from flareclust.engines.site_threads import computed
+from flareclust.core.threads import THREADS, Team, allowed_threads, set_threads, team
 
 #: Rows, columns, clusters: with and without tiles, screens, grids and whole lines of columns, and fewer rows than threads.
 SHAPES = [
@@ -117,21 +116,6 @@ def test_little_work_stays_in_the_calling_thread(monkeypatch):
     set_threads(4)
     with team(99) as own, team(100) as larger:
         assert (own.threads, larger.threads) == (1, 4)
-
-
-def test_sites_that_compute_at_once_share_the_threads():
-    set_threads(8)
-
-    def threads_of(_):
-        with team(1) as own:
-            return own.threads
-
-    large = 1_000_000
-    assert computed([(large, threads_of)] * 4, workers=4) == [2, 2, 2, 2]
-    assert computed([(large, threads_of), (1, threads_of)], workers=4) == [8, 8]  # the small one is in this thread
-    with side_by_side(2):  # a trial of a sweep that runs beside another one
-        assert computed([(large, threads_of)] * 2, workers=2) == [2, 2]
-    assert threads_of(None) == 8
 
 
 def test_as_many_threads_as_cores_unless_said_otherwise(monkeypatch):

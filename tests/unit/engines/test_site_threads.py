@@ -7,6 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from flareclust._foundation.errors import Refusal
+from flareclust.core.threads import THREADS, side_by_side, team
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import _LARGE, computed
@@ -97,3 +98,18 @@ def test_after_an_exception_works_are_asked_to_stop_and_others_never_begin():
         computed(works, 2)
     assert seen == [True]
     assert never == []
+
+
+def test_sites_that_compute_at_once_share_the_threads(monkeypatch):
+    monkeypatch.setenv(THREADS, "8")
+
+    def threads_of(_):
+        with team(1_000_000_000) as own:
+            return own.threads
+
+    large = 1_000_000
+    assert computed([(large, threads_of)] * 4, workers=4) == [2, 2, 2, 2]
+    assert computed([(large, threads_of), (1, threads_of)], workers=4) == [8, 8]  # the small one is in this thread
+    with side_by_side(2):  # a trial of a sweep that runs beside another one
+        assert computed([(large, threads_of)] * 2, workers=2) == [2, 2]
+    assert threads_of(None) == 8
