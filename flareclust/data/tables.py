@@ -156,6 +156,17 @@ class Table:
         """Return the ids of the rows that take part, which are those that get labels; None where rows have none."""
         return self.ids if self.ids is None or self.withdrawn is None else compress(self.ids, ~self.withdrawn)
 
+    def only(self, kept: BoolArray) -> "Table":
+        """Return the table with those of its rows that a mask (n,) has; files of rows are read."""
+        names = ("X", "outcomes", "groups", "withdrawn")
+        parts: dict[str, Any] = {name: value[kept] for name in names if (value := getattr(self, name)) is not None}
+        if self.ids is not None:
+            parts["ids"] = Ids()
+            parts["ids"].extend(compress(self.ids, kept))
+        if self.truth is not None:
+            parts["truth"] = tuple(compress(self.truth, kept))
+        return replace(self, **parts, stamp=None)
+
     @property
     def says_more(self) -> bool:
         """Return whether it holds more about its rows than their numbers and the names of their columns."""

@@ -4,12 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import Agreement, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean, site_name
@@ -41,6 +42,7 @@ from flareclust.experiment.tables.typed_rows import (
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.kits import file_of
 from flareclust.protocol import registry
+from flareclust.sites.withdrawn import withdrawn_ids
 
 #: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
 #: known; raises UserError where they cannot be read or split so.
@@ -155,7 +157,7 @@ class PocSites:
         there = self.there
         like = replace(asked, engine="inprocess", data=there.data, partition=there.partition, n_sites=there.n_sites)
         like = replace(like, seed=there.seed, table_schema=there.schema)
-        prepared = source_of(like)(like)
+        prepared = self._without_withdrawn(source_of(like)(like))
         if there.own_tables:
             return replace(prepared, params=required_schema(there.schema), **outcome_facts(there.schema))
         files = {site: file_of(kit) for site, kit in there.kits.items()}
@@ -164,6 +166,27 @@ class PocSites:
         agreement: Agreement = "may-lack" if parse(there.partition).splits_columns else "has"
         about = outcome_facts(there.schema)
         return replace(prepared, sites=files, columns=names_of(prepared.dataset), agreement=agreement, **about)
+
+    def _without_withdrawn(self, prepared: Prepared) -> Prepared:
+        """Return the sites without the rows that these have withdrawn since: they get no labels."""
+        sites, index, ids = dict(prepared.sites), dict(prepared.index or {}), dict(prepared.ids)
+        for site, kit in self.there.kits.items():
+            gone, own = frozenset[str](), sites.get(site)
+            with suppress(Refusal):  # a list that cannot be read, for which the site itself refuses the job
+                gone = withdrawn_ids(kit / "local")
+            table = own if isinstance(own, Table) and self.there.own_tables else None
+            placed = map(str, index.get(site, ()))  # rows that were placed have their numbers in the data set as ids
+            names = placed if table is None else table.ids or ()
+            stay = np.array([name not in gone for name in names], dtype=np.bool_)
+            if stay.all():
+                continue
+            if table is not None:
+                sites[site] = table.only(stay)
+            if site in index:
+                index[site] = index[site][stay]
+            if site in ids:
+                ids[site] = list(compress(ids[site], stay))
+        return replace(prepared, sites=sites, index=index or None, ids=ids)
 
 
 def _file_folder(asked: RowsAsked) -> Prepared:
