@@ -28,7 +28,9 @@ _KINDS: Sequence[tuple[frozenset[str], tuple[float, ...]]] = (
     (frozenset(("years", "days")), (365.25,)),
     (frozenset(("c", "f", "°c", "°f", "celsius", "fahrenheit")), (1.8,)),
 )
-_LABORATORY = (18.0, 38.67, 88.4)
+
+#: Factors between units of laboratory values: glucose, cholesterol, creatinine.
+LABORATORY = (18.0, 38.67, 88.4)
 
 #: What stands for a missing cell in tables of numbers: 7, 8 or 9 several times, with a sign, a point or neither, and -1 and -9.
 _CODES = np.array(
@@ -149,7 +151,7 @@ def takes_numbers(values: Sequence[str]) -> bool:
 def goes_with(factor: float, unit: str) -> bool:
     """Return whether a factor may lead from another unit to that of a column; "" or a unit that is not known goes with all."""
     unit, larger = unit.strip().casefold(), max(factor, 1 / factor)
-    of_kind = next((known for units, known in _KINDS if unit in units), _LABORATORY if "/" in unit else None)
+    of_kind = next((known for units, known in _KINDS if unit in units), LABORATORY if "/" in unit else None)
     power = np.log10(larger)
     return of_kind is None or bool(np.isclose([power, *of_kind], [round(power), *[larger] * len(of_kind)]).any())
 

@@ -121,7 +121,9 @@ class Continuity:
             )
         shares = self.shares_moved
         if shares is not None and shares > _MANY_ROWS + self.shares_by_chance:
-            said.append(f"drift: {percent(shares)} of the {rows} are in other clusters than the shares of {name} say")
+            said.append(
+                f"drift: the shares of the clusters differ from those of {name} by {percent(shares)} of the {rows}"
+            )
         return said
 
     def summary(self, name: str, rows: str = "rows") -> str:
@@ -131,7 +133,7 @@ class Continuity:
         if self.moved_most is not None:
             said.append(f"their centroids moved at most {percent(self.moved_most)} of the way to another cluster")
         if self.shares_moved is not None:
-            said.append(f"{percent(self.shares_moved)} of the {rows} are in other clusters")
+            said.append(f"their shares differ by {percent(self.shares_moved)} of the {rows}")
         return f"clusters are numbered as in {name}: {', '.join(said)}"
 
     @classmethod

@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE
 from flareclust.data.arrow_cells import NO_TEXT
-from flareclust.data.cells import YEARS, goes_with
+from flareclust.data.cells import LABORATORY, YEARS, goes_with
 from flareclust.data.schema.columns import (
     ISO_DATE,
     LEFT_TO_JOBS,
@@ -34,11 +34,15 @@ MISSING = frozenset(("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "Non
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMA = _NUMBER.replace(r"\.", ",")
 
-#: Factors between units that sites mix up: powers of ten, inches, pounds, degrees Fahrenheit, days and years.
+#: Factors between units that sites mix up: powers of ten, inches, pounds, degrees Fahrenheit, days and years, laboratory values.
 _UNIT_FACTORS = (
     *(10.0**power for power in (-6, -3, -2, -1, 1, 2, 3, 6)),
     *(25.4, 2.54, 1 / 25.4, 1 / 2.54, 0.45359237, 1 / 0.45359237, 5 / 9, 1.8, 365.25, 1 / 365.25),
+    *(factor**power for factor in LABORATORY for power in (-1, 1)),
 )
+
+#: Of so many factors that serve as well as each other, those nearest to 1 are named.
+_NAMED = 3
 
 #: Another unit is named where at least so many cells are implausible, and it leaves at most this share of them.
 _ENOUGH, _FEWER = 3, 0.25
@@ -299,7 +303,9 @@ class ColumnReader(_Reader):
         if not self._outside or not self._counts["range"] >= _ENOUGH or fewest > _FEWER * self._counts["range"]:
             return ""
         best = [factor for factor in self._factors if self._outside[factor] == fewest]
-        return f"another unit? factor: {min(best, key=lambda f: abs(np.log(f))):.6g} in the mapping leaves {fewest}"
+        nearest = [f"{factor:.6g}" for factor in sorted(best, key=lambda f: abs(np.log(f)))[:_NAMED]]
+        which = "; look which unit the table has" if len(nearest) > 1 else ""
+        return f"another unit? factor: {' or '.join(nearest)} in the mapping leaves {fewest}{which}"
 
 
 class WeightReader(ColumnReader):

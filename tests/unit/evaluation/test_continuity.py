@@ -26,7 +26,7 @@ def test_clusters_in_another_order_get_their_numbers_back():
     assert found.changes("x") == found.drift("x") == []
     assert found.summary("last night") == (
         "clusters are numbered as in last night: 3 of 3 go on, their centroids moved at most 20 % of the way to another "
-        "cluster, 0 % of the rows are in other clusters"
+        "cluster, their shares differ by 0 % of the rows"
     )
 
 
@@ -102,7 +102,7 @@ def test_drift_of_a_centroid_and_of_the_shares():
     ]
     shares = against(OLD.centroids, [300, 200, 100])
     assert shares.shares_moved == pytest.approx(1 / 3)
-    assert shares.drift("x") == ["drift: 33 % of the rows are in other clusters than the shares of x say"]
+    assert shares.drift("x") == ["drift: the shares of the clusters differ from those of x by 33 % of the rows"]
 
 
 def test_the_chance_of_the_shares_is_their_mean_difference_between_two_samples():
