@@ -3,6 +3,7 @@
 The cells are private: what is said of a fault holds the column's name, a number of cells and the first row, never a value.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
@@ -163,6 +164,10 @@ class ColumnReader(_Reader):
         super().__init__(name, spellings)
         self.column, self._own, self._missing, self._decimal = column, own, missing, decimal
         self._commas, self._lower_case, self._cells = 0, 0, 0
+        #: The spellings of missing cells that are numbers, for cells that are no text.
+        self._codes = [
+            float(one.replace(decimal, ".")) for one in spellings if re.match(_NUMBER, one.replace(decimal, "."))
+        ]
         self._outside: Counter[float] = Counter()
         self._factors = [factor for factor in _UNIT_FACTORS if goes_with(factor, column.unit or "")]
         self.width = len(features_of(name, column))
@@ -221,7 +226,8 @@ class ColumnReader(_Reader):
             if not any(is_of(cells.type) for is_of in (of.is_integer, of.is_floating, of.is_decimal)):
                 return ~_valid(cells), _valid(cells), np.zeros(len(cells))
             numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            return np.isnan(numbers), np.isinf(numbers), numbers
+            missing = np.isnan(numbers) | np.isin(numbers, self._codes)
+            return missing, np.isinf(numbers) & ~missing, numbers
         texts = texts_of(cells, self._spellings)
         form = _NUMBER if self._decimal == "." else _COMMA
         good = pc.fill_null(pc.match_substring_regex(texts, form), False)
@@ -232,7 +238,7 @@ class ColumnReader(_Reader):
             commas = pc.and_(pc.match_substring_regex(texts, _COMMA), pc.match_substring(texts, ","))
             self._commas += int(pc.sum(pc.fill_null(commas, False)).as_py() or 0)
         numbers = plain.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        missing = ~_valid(texts)
+        missing = ~_valid(texts) | np.isin(numbers, self._codes)
         return missing, ~missing & ~np.isfinite(numbers), numbers
 
     def _looked_up(self, cells: Any, value: Callable[[str], float | None]) -> tuple[BoolArray, BoolArray, FloatArray]:

@@ -1,6 +1,7 @@
 """Tables by a schema and a mapping: what comes out, and one message with all that is wrong and no value in it."""
 
 import datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -298,3 +299,14 @@ def test_few_cells_without_a_value_may_be_missing_ones(tmp_path):
     assert "crp: 20 cells are missing, first in row 1 (missing: in the schema, such as drop-rows or mean)" in str(
         error.value
     )
+
+
+@pytest.mark.parametrize("code", [99, "99", 99.0, "99.0"], ids=repr)
+@pytest.mark.parametrize("kind", [pa.int16(), pa.float32(), pa.string(), pa.decimal128(5, 1)], ids=str)
+def test_a_code_that_is_a_number_is_missing_in_every_spelling_and_type(tmp_path, code, kind):
+    values = {pa.string(): ["40", "99", "51"], pa.decimal128(5, 1): map(Decimal, ("40", "99", "51"))}
+    cells = pa.array(values.get(kind, [40, 99, 51]), kind)
+    parquet.write_table(pa.table({"age": cells}), tmp_path / "a.parquet")
+    schema = TableSchema(columns={"age": {"type": "number", "range": [0, 120], "missing": "drop-rows"}})
+    typed = Typed(schema, TableMapping(missing=[code])).read([File(tmp_path / "a.parquet", "a.parquet")])
+    assert typed.X[:, 0].tolist() == [40, 51]
