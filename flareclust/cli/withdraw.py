@@ -20,6 +20,7 @@ def withdraw(
     """Leave the rows with these ids out of all later jobs at a site, and say which earlier jobs had some. Nothing is sent."""
     from flareclust.sites import withdrawn
     from flareclust.sites.check import local_of, withdrawn_hints, withdrawn_words
+    from flareclust.sites.config import CONFIG_FILE
     from flareclust.sites.policy_file import policy_of
     from flareclust.sites.rows import SiteData
 
@@ -27,6 +28,11 @@ def withdraw(
         raise UserError("--undo takes ids off the list; name them with --ids FILE")
     local = local_of(kit)
     asked = None if ids is None else withdrawn.ids_in(ids)
+    if asked is not None and not (local / CONFIG_FILE).is_file():
+        raise UserError(
+            f"nothing was written: {kit} names no rows (local/{CONFIG_FILE}); expected the kit of a site whose rows are named "
+            "(flareclust site init)"
+        )
     if asked is not None:
         changed = withdrawn.withdraw(local, asked, undo=undo)
         what = "taken off the list" if undo else "withdrawn"
@@ -62,7 +68,8 @@ def _say_held(kit: Path, ids: "frozenset[str] | list[str]") -> None:
     unknown = sum(number is None for number in found)
     if had:
         say(
-            f"{len(had):,} earlier jobs had rows of these ids, the last one {had[-1].job} {had[-1].name}: flareclust site log"
+            f"{len(had):,} earlier job{'' if len(had) == 1 else 's'} had rows of these ids, the last one {had[-1].job} "
+            f"{had[-1].name}: flareclust site log"
         )
     if unknown:
         say(f"of {unknown:,} earlier jobs it is not known which rows they had")

@@ -98,8 +98,10 @@ def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, totals: bool
         return []
     which = [f"{left_out[c]:,} of {sizes[c]:,} in cluster {c}" for c in np.flatnonzero(left_out)]
     why = f"a cluster in which a site has fewer than {least} rows with a known outcome counts as empty there"
-    why = f"their outcome is unknown, or {why}" if totals else why
     advice = "ask for fewer clusters" + (", or a smaller min_count" if least > LEAST_ROWS else "")
+    if totals:
+        why = f"their outcome is unknown, or {why}"
+        advice = f"flareclust site check says at each site how many are unknown; where that is not the reason, {advice}"
     found = f"outcomes leave out {left_out.sum():,} of {sizes.sum():,} rows ({some(which, 5)})"
     return [f"{found}, so curves, shares, means and tests may differ from those of all rows: {why}; {advice}"]
 

@@ -209,6 +209,14 @@ def test_a_list_for_a_table_without_ids_is_kept_and_said_to_stop_jobs(clinic, ca
     assert len(withdrawn.withdrawn_ids(clinic / "local")) == 4
 
 
+def test_a_kit_without_rows_such_as_the_servers_gets_no_list(clinic, capsys):
+    (clinic / "local" / "flareclust.yaml").unlink()
+    text = said(capsys, clinic, "--ids", clinic.parent / "gone.txt", code=2)
+    assert "nothing was written" in text
+    assert "names no rows" in text
+    assert not (clinic / "local" / withdrawn.WITHDRAWN_FILE).exists()
+
+
 def test_a_policy_is_named_with_what_it_leaves_out_as_well(clinic, capsys):
     write_policy(clinic / "local", Policy(min_count=10))
     assert "a group of 10 rows or more with a withdrawn one is left out as a whole" in said(
