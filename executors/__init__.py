@@ -20,5 +20,4 @@ __all__ = [
     "pooled",
     "portfolio",
     "proxy",
-    "tree",
 ]

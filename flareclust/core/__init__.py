@@ -9,7 +9,6 @@ __all__ = [
     "client_selection",
     "clusterers",
     "compiled",
-    "density_tree",
     "devices",
     "disclosure",
     "dp",
@@ -46,5 +45,4 @@ __all__ = [
     "split_merge",
     "threads",
     "trimming",
-    "ward_tree",
 ]

@@ -77,26 +77,10 @@ def as_clustered(arrays: Mapping[str, Array], X: FloatArray) -> FloatArray:
     return X if scaling is None else scaling(X)
 
 
-#: The means of groups of rows (c, d), as rows were clustered, and the cluster of each (c,), -1 for none: where rows belong to the
-#: cluster of the nearest group.
-GROUPS, OF_GROUPS = "received_centroids", "received_group"
-
-
-def by_groups(arrays: Mapping[str, Array]) -> bool:
-    """Return whether rows belong to the cluster of the nearest group of a result, and not to the nearest centroid."""
-    return OF_GROUPS in arrays and not is_partial(arrays)
-
-
 def nearest(arrays: Mapping[str, Array], X: FloatArray) -> IntArray:
-    """Return the nearest centroid (n,) of each row (n, d), the first of equally near ones, or the cluster of the nearest group.
-
-    -1 for rows without a direction, and for those nearest to a group in no cluster.
-    """
+    """Return the nearest centroid (n,) of each row (n, d), the first of equally near ones; -1 for rows without a direction."""
     centroids = arrays["centroids"]
     if X.shape[1] != centroids.shape[1]:
         return assign(X, centroids)[0]  # which says what is wrong
-    if by_groups(arrays):
-        clusters: IntArray = arrays[OF_GROUPS][assign(as_clustered(arrays, X), arrays[GROUPS])[0]]
-        return clusters
     labels = assign(as_clustered(arrays, X), as_clustered(arrays, centroids))[0]
     return np.where(without_direction(X), -1, labels) if of_directions(arrays) else labels

@@ -27,7 +27,7 @@ from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.experiment.sweeps import folder as study_files
 from flareclust.preparation import result as partial
-from flareclust.preparation.scaling import by_groups, filling_of, of_directions, scaling_of
+from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import SUMMARY, folder_of, is_round, numbers_of_sites
 from flareclust.tracking.note import NOTE_TAG, describe, in_units
@@ -188,12 +188,6 @@ def _rounds(result: Result) -> list[dict[str, float | None]]:
 
 def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:
     gaps = partial.model_settings(result.algorithm, result.params, result.arrays)
-    if by_groups(result.arrays):
-        _log.warning(
-            "the model in MLflow takes the nearest centroid, and rows of %s belong to the nearest micro-cluster; use predict of the "
-            "result",
-            result.algorithm,
-        )
     tracker.log_model(
         run_id,
         result.centroids,

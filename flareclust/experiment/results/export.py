@@ -12,7 +12,7 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, BoolArray, FloatArray
 from flareclust.data.cells import without_log
 from flareclust.preparation import result as partial
-from flareclust.preparation.scaling import OPEN_GAPS, Scaling, as_clustered, by_groups, of_directions, scaling_of
+from flareclust.preparation.scaling import OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
 from flareclust.protocol.columns import FILL
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ def export(result: "Result", file: Path) -> Path:
         raise UserError(
             f"{file.suffix} has no model for missing=partial, where gaps stay open; use the model that MLflow keeps of a tracked run, or "
             "take missing=mean"
-        )
-    if by_groups(result.arrays):
-        raise UserError(
-            f"{file.suffix} has no model for {result.algorithm}, whose rows belong to the cluster of the nearest micro-cluster; use "
-            "predict of the result, which save keeps"
         )
     if file.exists():
         raise UserError(f"{file} is there already; choose another name")

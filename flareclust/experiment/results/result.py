@@ -28,7 +28,7 @@ from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.preparation import result as partial
 from flareclust.preparation.placement import FAR, placements, thresholds_of
-from flareclust.preparation.scaling import by_groups, filled, nearest
+from flareclust.preparation.scaling import filled, nearest
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
 from flareclust.protocol.outcome import Outcome, devices
@@ -203,8 +203,6 @@ class Result:
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
 
-        Of `tree` it is the cluster of the nearest micro-cluster, -1 where that is in none.
-
         X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
         has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
         the columns, where the data of the run had names; a category may be one column, `sex` in the place of `sex=f` and `sex=m`, and where the run had a schema, ordered columns may hold their values, and dates ISO dates. Of algorithms for sites
@@ -237,15 +235,11 @@ class Result:
         A warning is logged of a column that seems to be in another unit than in the run.
 
         Raises:
-            UserError: X is not as `predict` takes it, `far` is not above 0, sites had different columns, or rows belong to micro-clusters.
+            UserError: X is not as `predict` takes it, `far` is not above 0, or sites had different columns.
         """
         if partial.is_partial(self.arrays):
             raise UserError(
                 "placements are not for sites with different columns, whose distances are over different columns"
-            )
-        if by_groups(self.arrays):
-            raise UserError(
-                f"placements are not for {self.algorithm}, whose rows belong to micro-clusters and not to centroids; use predict"
             )
         rows, assessed = self._complete(X), (self.assessed or {}).get("rows")
         for note in columns_unlike_those_of(self.arrays, self.params, self.columns, rows, assessed):
