@@ -36,6 +36,7 @@ FOUND = (
     (1, "full disk at the server while a job is started", "NVFlare's server starts no job any more until somebody starts it anew; jobs waited for their deadline", "our component `LostJobs` keeps the start of jobs going; a job that was caught is ended as ABANDONED, so that it is submitted again"),
     (10, "the server's link down when a user connects", "`flareclust run` ended with an exception of NVFlare", "one sentence, and another try"),
     (9, "full disk at a site", "the site was left out with a return code of NVFlare and nothing else", "the reason says where to look"),
+    (53, "the server's clock two hours back when a user connects, with certificates that are minutes old", "the sentence named another provisioning as the only cause", "it names the clocks, too"),
 )  # fmt: skip
 
 

@@ -90,6 +90,7 @@ WORDS: Mapping[str, str] = {
     "spread_counts": "sizes of clusters, asked for before means and deviations",
     "update": "means of clusters",
     "update_counts": "sizes of clusters, asked for before means",
+    "expectation": "components of the mixture: weights, means and covariances",
     "train": "weights of the network, with its loss",
     "score": "how well solutions fit",
     "score_inertia": "how well solutions fit, by squared distances",

@@ -127,6 +127,7 @@ def test_a_study_is_a_parent_and_a_child_per_trial_with_one_batch_each(server, s
         "table.csv",
         "figure.png",
         "compare.html",
+        "disclosure.json",
     }
     assert flow_states("one") == [("COMPLETED", "4 trials run")]
     assert shown_of("one") == {"flareclust-trials-progress": 100.0, "flareclust-trials-cells": 2}

@@ -11,6 +11,7 @@ from flareclust.core import kernels, pyramid
 from flareclust.core import lloyd as module
 from flareclust.core.lloyd import assign, cluster_statistics, kmeans, lloyd, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
+from flareclust.core.threads import THREADS
 from tests.unit.algorithms.lloyd_cases import mixture
 
 
@@ -72,6 +73,7 @@ def kernel_calls(monkeypatch):
     """The number of iterations asked of the kernel in each call."""
     calls = []
     kernel = kernels.lloyd_steps
+    monkeypatch.setenv(THREADS, "1")  # several threads have iterations of their own
 
     def spy(*arguments):
         calls.append(arguments[6])

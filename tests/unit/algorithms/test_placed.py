@@ -66,8 +66,8 @@ def test_a_late_site_gets_no_other_sites_reply(finished, name):
     _, outcome = finished(name)
     executor, _ = get(name).build(4, 3, {})
     sent = executor.placing(outcome.arrays)
-    network = {"weights", "image"} if name == "deepfeca" else set()
-    assert set(sent) <= {"centroids", "anchors", "tau", "tau_site"} | network
+    model = {"deepfeca": {"weights", "image"}, "gmm": {"weights", "factors"}}.get(name, set())
+    assert set(sent) <= {"centroids", "anchors", "tau", "tau_site"} | model
     np.testing.assert_array_equal(sent["centroids"], outcome.centroids)
 
 

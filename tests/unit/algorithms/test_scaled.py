@@ -43,6 +43,7 @@ def test_all_algorithms_of_numbers_can_scale():
         "feca",
         "ffcm",
         "fkm",
+        "gmm",
         "kfed",
         "kprototypes",
         "lloyd",

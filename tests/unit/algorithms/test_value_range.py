@@ -9,10 +9,10 @@ from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.protocol.registry import algorithms, get
 
 #: Algorithms that do not know values beyond bounds of the site's own are not among these (docs/differential-privacy.md).
-#: Noise is in the unit of the bounds, and networks compute in float32: neither goes with the unit of the rows.
+#: What gmm adds to all variances by default has a unit, as in scikit-learn. Noise is in the unit of the bounds, and networks compute in float32: neither goes with the unit of the rows.
 OTHERS = {name for name in algorithms() if {"differentially-private", "embeds"} & get(name).promises}
 CASES = [
-    *((name, {}) for name in algorithms() if name not in OTHERS),
+    *((name, {"reg_covar": 0.0} if name == "gmm" else {}) for name in algorithms() if name not in OTHERS),
     *((name, {"scale": "standard"}) for name in algorithms() if get(name).partial),
     *(("dkmpp", {"clusterer": clusterer}) for clusterer in ("spectral", "convex")),
     ("ffcm", {"version": "v1"}),

@@ -78,8 +78,8 @@ def test_classes_and_what_is_the_operators_own_are_not(entry):
 
 
 NEWER = [
-    "flareclust.executors.gmm.GMMExecutor",
-    "flareclust.mixtures.executor.GMMExecutor",
+    "flareclust.executors.newer.NewerExecutor",
+    "flareclust.newer.executor.NewerExecutor",
     "flareclust.executors.lloyd.New",
 ]
 
