@@ -85,7 +85,7 @@ _RUN: Mapping[str, Option] = {
     "seed": Option(int, "Decides the partition and every random choice.", 0),
     "threads": Option(
         int,
-        "Threads that a process computes with; by default one for each core that it may use. No result depends on it.",
+        "Threads that a process computes with; 1 by default. No result depends on it.",
         envvar="FLARECLUST_THREADS",
     ),
     "engine": Option(

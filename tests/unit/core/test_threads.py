@@ -118,9 +118,8 @@ def test_little_work_stays_in_the_calling_thread(monkeypatch):
         assert (own.threads, larger.threads) == (1, 4)
 
 
-def test_as_many_threads_as_cores_unless_said_otherwise(monkeypatch):
-    monkeypatch.setattr(threads, "usable_cores", lambda: 5)
-    assert allowed_threads() == 5
+def test_one_thread_unless_said_otherwise():
+    assert allowed_threads() == 1
     set_threads(3)
     assert (allowed_threads(), os.environ[THREADS]) == (3, "3")
 
