@@ -24,9 +24,6 @@ MOVING, RELOCATED, SETTLED, WITHIN_TOLERANCE = 0, 1, 2, 3
 #: A tile holds about this many numbers (64 KiB, so that it stays in the second-level cache), in 16 to 256 rows.
 _TILE_SIZE = 8192
 
-#: Up to so many columns have their moments added in registers.
-FEW_COLUMNS = 3
-
 
 @kernel()
 def _tile_rows(d: int) -> int:
@@ -143,45 +140,20 @@ def cluster_sums(
     X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
 ) -> None:
     """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
-    sums_within(X, weights, origin, labels, sums, mass, 0, sums.shape[0], 0, X.shape[1])
-
-
-@kernel()
-def sums_within(
-    X: FloatArray,
-    weights: FloatArray,
-    origin: FloatArray,
-    labels: IntArray,
-    sums: FloatArray,
-    mass: FloatArray,
-    first: int,
-    last: int,
-    left: int,
-    right: int,
-) -> None:
-    """Set the sums of `cluster_sums` of clusters first to last and columns left to right, and their mass where left is 0.
-
-    Each sum is added row after row, so it has the same bits whatever the others are.
-    """
-    sums[first:last, left:right] = 0.0
-    if left == 0:
-        mass[first:last] = 0.0
-    of_all = first == 0 and last == sums.shape[0]
+    sums[:] = 0.0
+    mass[:] = 0.0
     if X.shape[1] == 2:  # where the loop over the features takes longer than the sums
         for i in range(X.shape[0]):
             c = np.uint64(labels[i])  # not negative, so that no index is wrapped
-            if of_all or np.uint64(first) <= c < np.uint64(last):
-                mass[c] += weights[i]
-                sums[c, 0] += weights[i] * (X[i, 0] - origin[0])
-                sums[c, 1] += weights[i] * (X[i, 1] - origin[1])
+            mass[c] += weights[i]
+            sums[c, 0] += weights[i] * (X[i, 0] - origin[0])
+            sums[c, 1] += weights[i] * (X[i, 1] - origin[1])
         return
     for i in range(X.shape[0]):
         c = np.uint64(labels[i])
-        if of_all or np.uint64(first) <= c < np.uint64(last):
-            if left == 0:
-                mass[c] += weights[i]
-            for j in range(left, right):
-                sums[c, j] += weights[i] * (X[i, j] - origin[j])
+        mass[c] += weights[i]
+        for j in range(X.shape[1]):
+            sums[c, j] += weights[i] * (X[i, j] - origin[j])
 
 
 @kernel()
@@ -269,27 +241,21 @@ def lloyd_steps(
 def column_means(X: FloatArray, mean: FloatArray) -> None:
     """mean (d,) becomes `X.mean(axis=0)`, bit for bit for d > 1."""
     n, d = X.shape
-    if d > FEW_COLUMNS:
-        _means_within(X, mean, 0, d)
+    mean[:] = 0.0
+    if d <= 3:
+        b, e = d // 2, d - 1
+        s0 = s1 = s2 = 0.0
+        for i in range(n):
+            s0 += X[i, 0]
+            s1 += X[i, b]
+            s2 += X[i, e]
+        mean[0], mean[b], mean[e] = s0 / n, s1 / n, s2 / n
         return
-    b, e = d // 2, d - 1
-    s0 = s1 = s2 = 0.0
     for i in range(n):
-        s0 += X[i, 0]
-        s1 += X[i, b]
-        s2 += X[i, e]
-    mean[0], mean[b], mean[e] = s0 / n, s1 / n, s2 / n
-
-
-@kernel()
-def _means_within(X: FloatArray, mean: FloatArray, left: int, right: int) -> None:
-    """Set the means of columns left to right."""
-    mean[left:right] = 0.0
-    for i in range(X.shape[0]):
-        for j in range(left, right):
+        for j in range(d):
             mean[j] += X[i, j]
-    for j in range(left, right):
-        mean[j] /= X.shape[0]
+    for j in range(d):
+        mean[j] /= n
 
 
 @kernel()
@@ -299,29 +265,22 @@ def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> Non
     One row after the other, as NumPy adds; two and three columns in registers.
     """
     n, d = X.shape
-    if d > FEW_COLUMNS:
-        moments_within(X, mean, variance, 0, d)
-        return
     column_means(X, mean)
-    b, e = d // 2, d - 1
-    m0, m1, m2 = mean[0], mean[b], mean[e]
-    s0 = s1 = s2 = 0.0
+    variance[:] = 0.0
+    if d <= 3:
+        b, e = d // 2, d - 1
+        m0, m1, m2 = mean[0], mean[b], mean[e]
+        s0 = s1 = s2 = 0.0
+        for i in range(n):
+            x, y, z = X[i, 0] - m0, X[i, b] - m1, X[i, e] - m2
+            s0 += x * x
+            s1 += y * y
+            s2 += z * z
+        variance[0], variance[b], variance[e] = s0 / n, s1 / n, s2 / n
+        return
     for i in range(n):
-        x, y, z = X[i, 0] - m0, X[i, b] - m1, X[i, e] - m2
-        s0 += x * x
-        s1 += y * y
-        s2 += z * z
-    variance[0], variance[b], variance[e] = s0 / n, s1 / n, s2 / n
-
-
-@kernel()
-def moments_within(X: FloatArray, mean: FloatArray, variance: FloatArray, left: int, right: int) -> None:
-    """Set mean and variance of columns left to right, of more than `FEW_COLUMNS`."""
-    _means_within(X, mean, left, right)
-    variance[left:right] = 0.0
-    for i in range(X.shape[0]):
-        for j in range(left, right):
+        for j in range(d):
             deviation = X[i, j] - mean[j]
             variance[j] += deviation * deviation
-    for j in range(left, right):
-        variance[j] /= X.shape[0]
+    for j in range(d):
+        variance[j] /= n

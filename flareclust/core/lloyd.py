@@ -14,11 +14,11 @@ from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights, check_rows
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
-from flareclust.core.kernels import column_means, column_moments, moments_within
+from flareclust.core.kernels import column_means, column_moments
 from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
 from flareclust.core.screen import Screen, labels_once, once_about, part_of_screen, screen_of
 from flareclust.core.seeds import seeds_of
-from flareclust.core.threads import ALONE, LINE, Team, team
+from flareclust.core.threads import Team, team
 from flareclust.core.two_best import TILE
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
@@ -215,7 +215,7 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(X: FloatArray, weights: FloatArray, k: int, own: Team) -> _Prepared:
-    origin, variance = moments(X, own)
+    origin, variance = moments(X)
     screen, pyramid = screen_of(X, origin, variance, own), pyramid_of(X, weights, origin, k)
     return _Prepared(X, weights, origin, variance, screen, pyramid, own)
 
@@ -271,19 +271,19 @@ def _steps_of_team(
     status: int,
     screen: Screen,
 ) -> tuple[int, int]:
-    """Do what `kernels.lloyd_steps` does, bit for bit, in threads."""
+    """Do what `kernels.lloyd_steps` does, bit for bit, in threads, but for the sums: two that divide these take longer than one."""
     sums, mass = np.empty(centroids.shape), np.empty(len(centroids))
     for step in range(n_steps):
         changed = _label_rows(own, X, origin, centroids, labels, squared, screen)
         if changed == 0 and status != kernels.RELOCATED:
             _own_distances(own, X, centroids, labels, squared)
             return step + 1, kernels.SETTLED
-        _cluster_sums(own, X, weights, origin, labels, sums, mass)
+        kernels.cluster_sums(X, weights, origin, labels, sums, mass)
         status = kernels.MOVING
         if mass.min() == 0.0:
             _own_distances(own, X, centroids, labels, squared)
             if kernels.give_rows_to_empty_clusters(weights, mass, labels, squared):
-                _cluster_sums(own, X, weights, origin, labels, sums, mass)
+                kernels.cluster_sums(X, weights, origin, labels, sums, mass)
                 status = kernels.RELOCATED
         if kernels.move_centroids(sums, mass, origin, centroids) <= tol:
             return step + 1, kernels.WITHIN_TOLERANCE
@@ -310,24 +310,6 @@ def _own_distances(own: Team, X: FloatArray, centroids: FloatArray, labels: IntA
     own.each(lambda part: kernels.own_distances(X[part], centroids, labels[part], squared[part]), own.parts(len(X)))
 
 
-def _cluster_sums(
-    own: Team,
-    X: FloatArray,
-    weights: FloatArray,
-    origin: FloatArray,
-    labels: IntArray,
-    sums: FloatArray,
-    mass: FloatArray,
-) -> None:
-    """Divide the columns where each thread has whole lines of the processor's cache of them, else the clusters."""
-    k, d = sums.shape
-    rows = X, weights, origin, labels, sums, mass
-    if d >= LINE * own.threads:
-        own.each(lambda part: kernels.sums_within(*rows, 0, k, part.start, part.stop), own.parts(d, LINE))
-    else:
-        own.each(lambda part: kernels.sums_within(*rows, part.start, part.stop, 0, d), own.parts(k))
-
-
 def _means(X: FloatArray) -> FloatArray:
     """Return `X.mean(axis=0)`."""
     mean = np.empty(X.shape[1])
@@ -337,16 +319,13 @@ def _means(X: FloatArray) -> FloatArray:
     return mean
 
 
-def moments(X: FloatArray, own: Team = ALONE) -> tuple[FloatArray, FloatArray]:
+def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
     d = X.shape[1]
     if d == 1:  # a single column is added up in another order
         return X.mean(axis=0), variances(X)
     origin, variance = np.empty(d), np.empty(d)
-    if d < LINE * own.threads or own.threads == 1:
-        column_moments(X, origin, variance)
-    else:
-        own.each(lambda part: moments_within(X, origin, variance, part.start, part.stop), own.parts(d, LINE))
+    column_moments(X, origin, variance)
     return origin, variance
 
 

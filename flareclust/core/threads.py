@@ -1,7 +1,7 @@
 """Threads over rows, with the same bits for any number of them.
 
-Kernels release Python's lock. What a thread writes belongs to its own rows, columns or clusters, and is added in the order
-in which one thread adds it: no sum is divided. How many threads there are therefore changes the time and nothing else.
+Kernels release Python's lock. What a thread writes belongs to its own rows, and what is added over rows is added by one thread.
+How many threads there are therefore changes the time and nothing else.
 """
 
 import os
@@ -22,9 +22,6 @@ THREADS = "FLARECLUST_THREADS"
 
 #: Coordinate differences below which starting threads takes longer than they save: some milliseconds of work.
 _SMALL = 10_000_000
-
-#: Numbers in a line of the processor's cache: threads that divide columns have whole lines.
-LINE = 8
 
 
 class _Share(threading.local):
@@ -52,7 +49,7 @@ def side_by_side(n: int) -> Iterator[None]:
 
 
 def allowed_threads() -> int:
-    """Return how many threads this process may compute with: `FLARECLUST_THREADS`, or one: two were not faster where it was measured.
+    """Return how many threads this process may compute with: `FLARECLUST_THREADS`, or one: two are hardly faster on rows of few columns.
 
     Raises UserError where the variable is no integer from 1 on.
     """
