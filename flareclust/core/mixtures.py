@@ -256,6 +256,26 @@ def most_likely(X: FloatArray, mixture: Mixture) -> IntArray:
     return labels
 
 
+def inverses(mixture: Mixture) -> FloatArray:
+    """Return the inverses of the factors (k, d, d), or of diagonal ones (k, d); raise BadMessage for no mixture."""
+    prepared = _prepared(mixture)
+    return prepared.inverse if len(prepared.inverse) else prepared.diagonal
+
+
+def log_scales(mixture: Mixture) -> FloatArray:
+    """Return the logarithm of each component's part of the density at its mean (k,); raise BadMessage for no mixture."""
+    return _prepared(mixture).log_scale
+
+
+def distances(X: FloatArray, mixture: Mixture) -> FloatArray:
+    """Return the Mahalanobis distances of rows (n, d) to the components (n, k); raise BadMessage for no mixture."""
+    found = np.empty((len(X), len(mixture.means)))
+    for c, (mean, own) in enumerate(zip(mixture.means, inverses(mixture), strict=True)):
+        with one_thread():
+            found[:, c] = np.linalg.norm((X - mean) * own if own.ndim == 1 else (X - mean) @ own.T, axis=1)
+    return found
+
+
 def n_second_moments(covariance: Covariance, k: int, d: int) -> int:
     """Return how many second moments an expectation step has: the lower triangles with full and tied covariances, row by row."""
     return {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}[covariance]

@@ -3,6 +3,7 @@
 __all__ = [
     "alignment",
     "alone",
+    "assignment",
     "categories",
     "columns",
     "different",

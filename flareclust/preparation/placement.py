@@ -1,6 +1,7 @@
-"""Where rows are among the clusters of a result: nearest and second nearest centroid, and whether a row is far from all.
+"""Where rows are among the clusters of a result: the row's cluster, the second one, and whether a row is far from all.
 
-All distances are in the space in which the clusters were computed: of scaled columns, or of rows of length 1.
+All distances are in the space in which the clusters were computed: of scaled columns, or of rows of length 1. Of a mixture they are
+Mahalanobis distances, and probabilities decide.
 """
 
 from collections.abc import Mapping
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
+from flareclust.core import mixtures
 from flareclust.core.kernels import two_nearest
-from flareclust.preparation.scaling import OPEN_GAPS, as_clustered, nearest, of_directions, scaling_of
+from flareclust.preparation.assignment import assign_rows, mixture_of
+from flareclust.preparation.scaling import OPEN_GAPS, as_clustered, of_directions, scaling_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
 
@@ -28,11 +31,12 @@ class _Placements:
     """Where n rows are among k clusters.
 
     Attributes:
-        cluster: of the nearest centroid (n,); the first of equally near ones, -1 for a row without a direction.
+        cluster: of the nearest centroid, or the most probable component (n,); the first of equals, -1 for a row without a direction.
         distance: to it (n,); NaN for a row without a direction, as the other numbers are.
-        second: cluster of the second nearest centroid (n,); -1 where there is none.
+        second: cluster of the second nearest centroid, or second most probable component (n,); -1 where there is none.
         second_distance: to it (n,); NaN where there is none.
-        silhouette: simplified silhouette (n,), from 0 (between two clusters) to 1; 0 where there is one cluster only.
+        silhouette: simplified silhouette (n,), from 0 (between two clusters) to 1; 0 where there is one cluster only, None for a mixture.
+        probability: of the cluster, in a mixture (n,); else None.
         threshold: distance from the nearest centroid beyond which a row is far from it (n,); None where it is not known.
         far: whether a row is beyond the threshold of every cluster, or without a direction (n,); None where these are not known.
     """
@@ -41,14 +45,17 @@ class _Placements:
     distance: FloatArray
     second: IntArray
     second_distance: FloatArray
-    silhouette: FloatArray
+    silhouette: FloatArray | None
+    probability: FloatArray | None
     threshold: FloatArray | None
     far: BoolArray | None
 
     def table(self) -> dict[str, list[Any]]:
-        """Return a line per row; None for what is not known of any."""
+        """Return a line per row: `probability` of a mixture and else `silhouette`, and None for what is not known of any."""
         nothing = [None] * len(self.cluster)
-        return {name: nothing if values is None else values.tolist() for name, values in vars(self).items()}
+        left_out = "silhouette" if self.silhouette is None else "probability"
+        columns = {name: values for name, values in vars(self).items() if name != left_out}
+        return {name: nothing if values is None else values.tolist() for name, values in columns.items()}
 
 
 def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> _Placements:
@@ -56,7 +63,10 @@ def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArra
 
     The thresholds (k,) are those of `thresholds_of`, None where they are not known.
     """
-    cluster = nearest(arrays, X)
+    mixture = mixture_of(arrays)
+    if mixture is not None:
+        return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds)
+    cluster = assign_rows(arrays, X)
     rows = np.ascontiguousarray(as_clustered(arrays, X))
     centroids = np.ascontiguousarray(as_clustered(arrays, arrays["centroids"]))
     n, k = len(rows), len(centroids)
@@ -76,7 +86,25 @@ def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArra
         second = np.where(without, -1, second)
         threshold = None if threshold is None else np.where(without, np.nan, threshold)
         far = None if far is None else far | without
-    return _Placements(cluster, a, second, b, silhouette, threshold, far)
+    return _Placements(cluster, a, second, b, silhouette, None, threshold, far)
+
+
+def _among_components(rows: FloatArray, mixture: mixtures.Mixture, thresholds: FloatArray | None) -> _Placements:
+    """Return where rows (n, d), in the units of the mixture, are among its components."""
+    n, k, each = len(rows), len(mixture.means), np.arange(len(rows))
+    distances = mixtures.distances(rows, mixture)
+    densities = mixtures.log_scales(mixture) - distances**2 / 2
+    own = mixtures.most_likely(rows, mixture)
+    probability = 1 / np.exp(densities - densities[each, own][:, None]).sum(axis=1)
+    densities[each, own] = -np.inf
+    second = densities.argmax(axis=1)
+    a, b = distances[each, own], distances[each, second]
+    if k == 1:
+        second, b = np.full(n, -1), np.full(n, np.nan)
+    if thresholds is None:
+        return _Placements(own, a, second, b, None, probability, None, None)
+    far = np.asarray((distances > thresholds).all(axis=1))
+    return _Placements(own, a, second, b, None, probability, thresholds[own], far)
 
 
 def thresholds_of(
@@ -84,8 +112,21 @@ def thresholds_of(
 ) -> FloatArray | None:
     """Return the distance from each centroid (k,) beyond which a row is far from it; None where nothing says it.
 
-    It is `times` the root mean square distance of the cluster's rows to the centroid, which is exact from the moments of a
-    profile. Without a profile, and for clusters that it does not describe, it is that of all rows.
+    It is `reach_of`. Of a mixture it is `times` the root mean square Mahalanobis distance of a component's rows, the root of the
+    number of columns. Arguments are those of `reach_of`.
+    """
+    if mixture_of(arrays) is None:
+        return reach_of(arrays, inertia, rows, times)
+    k, d = arrays["centroids"].shape
+    return np.full(k, times * np.sqrt(d))
+
+
+def reach_of(
+    arrays: Mapping[str, Array], inertia: float | None, rows: int | None, times: float = 1.0
+) -> FloatArray | None:
+    """Return `times` the root mean square distance of each cluster's rows to its centroid (k,); None where nothing says it.
+
+    It is exact from the moments of a profile. Without a profile, and for clusters that it does not describe, it is that of all rows.
 
     Args:
         arrays: of the result.

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust.core.lloyd import assign
+from flareclust._foundation.typing import Array, FloatArray
 from flareclust.core.missing.gaps import complete
-from flareclust.core.scaling import of_length_one, without_direction
+from flareclust.core.scaling import of_length_one
 from flareclust.preparation.result import is_partial
 from flareclust.protocol.columns import FILL
 
@@ -58,8 +57,6 @@ def filled(arrays: Mapping[str, Array], X: FloatArray) -> FloatArray:
     return np.where(missing, arrays[FILL], X) if missing.any() else X
 
 
-# Where the nearest centroid of a result is the right one: columns scaled as in the run, or rows of length 1.
-
 #: Set where the clusters are of rows of length 1 (`metric=cosine`).
 LENGTH_ONE = "length_one"
 
@@ -75,12 +72,3 @@ def as_clustered(arrays: Mapping[str, Array], X: FloatArray) -> FloatArray:
         return of_length_one(X)
     scaling = scaling_of(arrays)
     return X if scaling is None else scaling(X)
-
-
-def nearest(arrays: Mapping[str, Array], X: FloatArray) -> IntArray:
-    """Return the nearest centroid (n,) of each row (n, d), the first of equally near ones; -1 for rows without a direction."""
-    centroids = arrays["centroids"]
-    if X.shape[1] != centroids.shape[1]:
-        return assign(X, centroids)[0]  # which says what is wrong
-    labels = assign(as_clustered(arrays, X), as_clustered(arrays, centroids))[0]
-    return np.where(without_direction(X), -1, labels) if of_directions(arrays) else labels

@@ -1,4 +1,4 @@
-"""The model a federation leaves in MLflow: a row belongs to the cluster of its nearest centroid.
+"""The model a federation leaves in MLflow: a row belongs to the cluster of its nearest centroid, or its most probable component.
 
 MLflow copies this file into the logged model and runs it on loading ("models from code"). So it imports nothing of
 this package, and the model loads wherever numpy, pandas and mlflow are installed. Nothing in the model is pickled.
@@ -28,17 +28,18 @@ _MISSING = "missing"
 
 
 class NearestCentroid(mlflow.pyfunc.PythonModel):
-    """Assign rows to the nearest of k centroids.
+    """Assign rows to the nearest of k centroids, or to the most probable component of a Gaussian mixture.
 
-    By Euclidean distance, or where entries may be unknown, by the scaled distance in the entries that both have.
+    Near by Euclidean distance, or where entries may be unknown, by the scaled distance in the entries that both have.
     """
 
     def load_context(self, context: Any) -> None:
         """Read the artifacts.
 
         Args:
-            context: its `artifacts` are `centroids`, a .npy file (k, d), and where rows are prepared, `settings`, a JSON file with what
-                is known of: `scaling` (2, d), what is taken away from the columns and what then divides them; `filling` (d,), what gaps are
+            context: its `artifacts` are `centroids`, a .npy file (k, d), of a mixture `inverses`, another with the inverses of the
+                Cholesky factors of its covariances (k, d, d), or of diagonal ones (k, d), and where rows are prepared, `settings`, a
+                JSON file with what is known of: `log_scales` (k,), of a mixture the logarithm of its density at each mean; `scaling` (2, d), what is taken away from the columns and what then divides them; `filling` (d,), what gaps are
                 filled with, NaN where they count nowhere; `metric`, "cosine" where rows are brought to length 1; `thresholds` (k,),
                 distances beyond which rows are far from a centroid; `columns`, if some are categories or hold words, the names of
                 all, a category's called like sex=f; `words`, the `values` of an ordered column in their order, none for dates, and
@@ -46,13 +47,16 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 and measured.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
+        self.inverses: _Floats | None = None
+        if "inverses" in context.artifacts:
+            self.inverses = np.load(context.artifacts["inverses"], allow_pickle=False)
         settings: dict[str, Any] = {}
         if "settings" in context.artifacts:
             settings = json.loads(Path(context.artifacts["settings"]).read_text(encoding="utf-8"))
         self.gaps: dict[str, Any] | None = settings.get("gaps")
         known = {**settings, **(self.gaps or {})}
-        given = [known.get(name) for name in ("scaling", "filling", "thresholds")]
-        self.scaling, self.filling, self.thresholds = (
+        given = [known.get(name) for name in ("scaling", "filling", "thresholds", "log_scales")]
+        self.scaling, self.filling, self.thresholds, self.log_scales = (
             None if values is None else np.array(values, dtype=np.float64) for values in given
         )
         self.columns: list[str] = settings.get("columns") or []
@@ -69,7 +73,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 a DataFrame whose columns are some of the federation's, NaN where a value is missing. A category may be one
                 column of its values.
             params: With `details` true, the answer is a DataFrame, a line per row: cluster, distance, second and
-                second_distance (of the second nearest centroid), silhouette, threshold, far (from all centroids).
+                second_distance (of the second nearest centroid), silhouette, threshold, far (from all centroids). Of a mixture
+                distances are Mahalanobis distances, and in the place of silhouette there is probability, of the cluster.
 
         Raises:
             ValueError: The columns do not match the centroids, or a value is infinite, or missing where it may not be;
@@ -85,22 +90,26 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if details:
             return self._details(model_input)
         distances, lengths = self._squared(model_input)
-        labels: _Labels = np.argmin(distances, axis=1).astype(np.int64)
+        labels: _Labels = np.argmin(self._ranked(distances), axis=1).astype(np.int64)
         return np.where(lengths == 0, -1, labels) if self.directions else labels
 
     def _details(self, model_input: pd.DataFrame) -> pd.DataFrame:
         squared, lengths = self._squared(model_input)
         n, k = squared.shape
-        order = np.argsort(squared, axis=1, kind="stable")
+        ranked = self._ranked(squared)
+        order = np.argsort(ranked, axis=1, kind="stable")
         own, second = order[:, 0], order[:, min(1, k - 1)]
         distances = np.sqrt(squared)
         a, b = distances[np.arange(n), own], distances[np.arange(n), second]
-        silhouette = np.divide(b - a, b, out=np.zeros(n), where=b > 0)
+        if self.log_scales is None:
+            sure = {"silhouette": np.divide(b - a, b, out=np.zeros(n), where=b > 0)}
+        else:
+            sure = {"probability": 1 / np.exp((ranked.min(axis=1, keepdims=True) - ranked) / 2).sum(axis=1)}
         if k == 1:
             second, b = np.full(n, -1), np.full(n, np.nan)
         threshold: Any = None if self.thresholds is None else self.thresholds[own]
         far: Any = None if self.thresholds is None else (distances > self.thresholds).all(axis=1)
-        table = {"cluster": own, "distance": a, "second": second, "second_distance": b, "silhouette": silhouette}
+        table = {"cluster": own, "distance": a, "second": second, "second_distance": b, **sure}
         found = pd.DataFrame({**table, "threshold": threshold, "far": far}, index=range(n))
         if self.directions and (without := lengths == 0).any():
             found.loc[without, ["cluster", "second"]] = -1
@@ -133,8 +142,16 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if open_gaps:
             known = [np.nansum(np.square(X - centroid), axis=1) for centroid in centroids]
             X = np.where(np.isnan(X), centroids[np.argmin(known, axis=0)], X)
-        squared = [np.square(X - centroid).sum(axis=1) for centroid in centroids]
+        apart = (X - centroid for centroid in centroids)
+        if self.inverses is not None:
+            diagonal = self.inverses.ndim == 2
+            apart = (A * of if diagonal else A @ of.T for A, of in zip(apart, self.inverses, strict=True))
+        squared = [np.square(A).sum(axis=1) for A in apart]
         return np.stack(squared, axis=1), lengths
+
+    def _ranked(self, squared: _Floats) -> _Floats:
+        """Return what is least for the cluster of a row: its squared distances (n, k), or twice the negative logarithms of densities."""
+        return squared if self.log_scales is None else np.asarray(squared - 2 * self.log_scales)
 
     def _ready(self, model_input: pd.DataFrame) -> pd.DataFrame:
         """Return the input with numbers for words, and a column of 0 and 1 for each value of a category that has one column of its values."""

@@ -10,6 +10,8 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
+from flareclust.core import mixtures
+from flareclust.core.mixtures import Mixture
 from flareclust.data.cells import takes_numbers
 from flareclust.evaluation.profiles import categories_among
 from flareclust.preparation.scaling import Scaling
@@ -41,6 +43,7 @@ def save_model(
     filling: FloatArray | None = None,
     thresholds: FloatArray | None = None,
     words: Mapping[str, Sequence[str]] | None = None,
+    mixture: Mixture | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -53,6 +56,7 @@ def save_model(
         filling: what gaps of the columns (d,) are filled with, where the federation filled them.
         thresholds: distances from the centroids (k,) beyond which a row is far from them, where they are known.
         words: columns whose cells may be words, with the values of an ordered column in their order, none for dates.
+        mixture: in the units of scaled columns, where the clusters are its components.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -78,10 +82,14 @@ def save_model(
         "thresholds": None if thresholds is None else thresholds.tolist(),
         "columns": names if plain and (words or raw) else None,
         "words": read if plain else None,
+        "log_scales": None if mixture is None else mixtures.log_scales(mixture).tolist(),
     }
     with tempfile.TemporaryDirectory() as scratch:
         artifacts = {"centroids": str(Path(scratch, "centroids.npy")), "settings": str(Path(scratch, "settings.json"))}
         np.save(artifacts["centroids"], centroids, allow_pickle=False)
+        if mixture is not None:
+            artifacts["inverses"] = str(Path(scratch, "inverses.npy"))
+            np.save(artifacts["inverses"], mixtures.inverses(mixture), allow_pickle=False)
         Path(artifacts["settings"]).write_text(json.dumps(settings), encoding="utf-8")
         if names is None:
             # Not unnamed columns: for those MLflow drops surplus columns of the input without a word.

@@ -10,8 +10,11 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, BoolArray, FloatArray
+from flareclust.core import mixtures
+from flareclust.core.mixtures import Mixture
 from flareclust.data.cells import without_log
 from flareclust.preparation import result as partial
+from flareclust.preparation.assignment import mixture_of
 from flareclust.preparation.scaling import OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
 from flareclust.protocol.columns import FILL
 
@@ -58,7 +61,7 @@ def export(result: "Result", file: Path) -> Path:
 def _pipeline(result: "Result") -> Any:
     """Return a fitted scikit-learn pipeline whose `predict` gives the labels of `Result.predict`.
 
-    Its last step is a nearest-neighbour classifier of the centroids whose metric (seuclidean) adds up squared differences. KMeans
+    Its last step is a Gaussian mixture where the result is one. Else it is a nearest-neighbour classifier of the centroids whose metric (seuclidean) adds up squared differences. KMeans
     expands squares, and so loses the distance between clusters that are close together and far from others. Equally near centroids
     go to the first in both. Rows without a direction, which have the label -1 there, get the label of some cluster here.
     """
@@ -93,6 +96,8 @@ def _pipeline(result: "Result") -> Any:
         scaler = StandardScaler().fit(named(result.centroids))
         scaler.mean_, scaler.scale_, scaler.var_ = scaling.mean, scaling.deviation, np.square(scaling.deviation)
         steps.append(("scale", scaler))
+    if (mixture := mixture_of({**result.arrays, "centroids": result.centroids})) is not None:
+        return Pipeline([*steps, ("cluster", _sklearn_mixture(mixture))])
     nearest = KNeighborsClassifier(1, algorithm="brute", metric="seuclidean", metric_params={"V": np.ones(d)})
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # of as many classes as rows, which centroids are
@@ -100,8 +105,25 @@ def _pipeline(result: "Result") -> Any:
     return Pipeline([*steps, ("cluster", nearest)])
 
 
+def _sklearn_mixture(mixture: Mixture) -> Any:
+    """Return scikit-learn's fitted mixture with these components."""
+    from sklearn.mixture import GaussianMixture
+
+    k, d = mixture.means.shape
+    of_type = "diag" if mixture.factors.ndim == 2 else "full"
+    found = GaussianMixture(k, covariance_type=of_type)
+    found.weights_, found.means_, found.covariances_ = mixture.weights, mixture.means, mixture.covariances
+    inverse = mixtures.inverses(mixture)
+    found.precisions_cholesky_ = np.ascontiguousarray(inverse if inverse.ndim == 2 else inverse.transpose(0, 2, 1))
+    found.converged_, found.n_features_in_ = True, d
+    return found
+
+
 def _graph(result: "Result") -> Any:
-    """Return an ONNX model: `rows` (n, d), doubles, to `cluster` (n,) and `distance` (n,) to its centroid."""
+    """Return an ONNX model: `rows` (n, d), doubles, to `cluster` (n,) and `distance` (n,) to its centroid.
+
+    Of a mixture these are the most probable component, and the Mahalanobis distance to it.
+    """
     from onnx import TensorProto, checker, helper, numpy_helper
 
     nodes: list[Any] = []
@@ -138,12 +160,25 @@ def _graph(result: "Result") -> Any:
     centroids = constant("centroids", as_clustered(arrays, result.centroids)[None])
     # Explicit differences, as the expanded form loses small distances far from the origin.
     apart = step("Sub", [step("Unsqueeze", [rows, middle], "row"), centroids], "apart")
+    mixture = mixture_of({**arrays, "centroids": result.centroids})
+    if mixture is not None and mixture.factors.ndim == 2:
+        apart = step("Mul", [apart, constant("inverses", mixtures.inverses(mixture)[None])], "whitened")
+    elif mixture is not None:
+        column = step("Unsqueeze", [apart, last], "column")
+        whitened = step("MatMul", [constant("inverses", mixtures.inverses(mixture)[None]), column], "whitened_column")
+        apart = step("Squeeze", [whitened, last], "whitened")
     squared = step("ReduceSum", [step("Mul", [apart, apart], "apart_squared"), last], "squared", keepdims=0)
-    labels = step("ArgMin", [squared], "nearest" if directions else "cluster", axis=1, keepdims=0)
+    ranked = squared
+    if (
+        mixture is not None
+    ):  # the least of what stands in place of a distance: of twice the negative logarithm of the density
+        ranked = step("Sub", [squared, constant("log_scales", 2 * mixtures.log_scales(mixture)[None])], "ranked")
+    labels = step("ArgMin", [ranked], "nearest" if directions else "cluster", axis=1, keepdims=0)
     if directions:
         at_origin = step("Squeeze", [none, last], "at_origin")
         step("Where", [at_origin, constant("no_cluster", np.array(-1, dtype=np.int64)), labels], "cluster")
-    step("Sqrt", [step("ReduceMin", [squared, last], "least", keepdims=0)], "distance")
+    own = step("GatherElements", [squared, step("Unsqueeze", [labels, last], "place")], "own_squared", axis=1)
+    step("Sqrt", [step("Squeeze", [own, last], "least")], "distance")
 
     outputs = [("cluster", TensorProto.INT64), ("distance", TensorProto.DOUBLE)]
     built = helper.make_graph(

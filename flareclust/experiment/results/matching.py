@@ -12,7 +12,7 @@ from flareclust._foundation.typing import IntArray
 from flareclust.evaluation.continuity import Clusters, compare
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.preparation import result as partial
-from flareclust.preparation.placement import thresholds_of
+from flareclust.preparation.placement import reach_of
 from flareclust.preparation.scaling import as_clustered, of_directions
 from flareclust.protocol import cluster_arrays
 
@@ -68,7 +68,7 @@ def matched(result: "Result", earlier: "Result", name: str) -> "Result":
     arrays, centroids = {**earlier.arrays, "centroids": earlier.centroids}, result.centroids
     if result.columns is not None and earlier.columns is not None:
         centroids = np.ascontiguousarray(centroids[:, [result.columns.index(name) for name in earlier.columns]])
-    reach = thresholds_of(arrays, earlier.metrics.get("inertia"), (earlier.assessed or {}).get("rows"), times=1.0)
+    reach = reach_of(arrays, earlier.metrics.get("inertia"), (earlier.assessed or {}).get("rows"))
     old = Clusters(as_clustered(arrays, earlier.centroids), earlier.cluster_rows, reach)
     found = compare(old, Clusters(as_clustered(arrays, centroids), result.cluster_rows))
     metrics = {**result.metrics, "drift_centroids": found.moved_most, "drift_shares": found.shares_moved}

@@ -27,8 +27,9 @@ from flareclust.experiment.results.printed import printed
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
 from flareclust.preparation import result as partial
+from flareclust.preparation.assignment import assign_rows
 from flareclust.preparation.placement import FAR, placements, thresholds_of
-from flareclust.preparation.scaling import filled, nearest
+from flareclust.preparation.scaling import filled
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
 from flareclust.protocol.outcome import Outcome, devices
@@ -201,7 +202,7 @@ class Result:
         return values | {name: value for name, value in more.items() if value is not None}
 
     def predict(self, X: object) -> IntArray:
-        """Return the nearest centroid (n,) of each row of X (n, d); ties go to the lower index.
+        """Return the nearest centroid (n,) of each row of X (n, d), or of `gmm` the most probable component; ties go to the lower index.
 
         X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
         has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
@@ -217,7 +218,7 @@ class Result:
             self.check_read_by(X)
             rows = partial.with_gaps(X, partial.columns_of(self.arrays).names, self.arrays.get(FILL))
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
-        return nearest({**self.arrays, "centroids": self.centroids}, self._complete(X))
+        return assign_rows({**self.arrays, "centroids": self.centroids}, self._complete(X))
 
     def placements(self, X: object, far: float = FAR) -> Any:
         """Return where each row of X (n, d) is among the clusters, as a data frame (pandas, where it is installed).
@@ -227,10 +228,14 @@ class Result:
         the row is farther from every centroid than the threshold of that cluster. `threshold` is that of the row's cluster.
         Distances are in the space in which the run clustered: of scaled columns, or of rows of length 1.
 
+        Of `gmm`, `second` is the second most probable component, distances are Mahalanobis distances in the component's covariance,
+        and in the place of `silhouette` there is `probability`, that of `cluster`.
+
         Args:
             X: as `predict` takes it.
             far: the threshold of a cluster is so many times the root mean square distance of its rows to its centroid, where the
-                run has a profile; else that of all rows. Both columns are None where the run disclosed neither.
+                run has a profile; else that of all rows. Both columns are None where the run disclosed neither. Of `gmm` it is so many
+                times the root of the number of columns.
 
         A warning is logged of a column that seems to be in another unit than in the run.
 

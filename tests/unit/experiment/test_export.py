@@ -69,6 +69,19 @@ def test_both_formats_give_the_labels_of_the_result(case, tmp_path):
     np.testing.assert_allclose(distances[:, 1], placed["second_distance"], rtol=1e-9)
 
 
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+def test_a_mixture_gives_its_components_in_both_formats(covariance, tmp_path):
+    result = flareclust.run("gmm", X, k=3, n_sites=3, scale="standard", covariance=covariance)
+    expected, placed = result.predict(ASKED), result.placements(ASKED)
+    model = load(result.export(tmp_path / "model.skops"))
+    np.testing.assert_array_equal(model.predict(ASKED), expected)
+    np.testing.assert_allclose(model.predict_proba(ASKED).max(axis=1), placed["probability"], rtol=1e-9)
+    session = onnxruntime.InferenceSession(str(result.export(tmp_path / "model.onnx")))
+    labels, distances = session.run(["cluster", "distance"], {"rows": ASKED})
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_allclose(distances, placed["distance"], rtol=1e-9)
+
+
 @pytest.mark.parametrize("offset", [0, 1e9])
 def test_equally_near_centroids_go_to_the_first_in_both_formats(offset, tmp_path):
     places = np.array([[-2.0, 0], [2, 0], [0, -2], [0, 2], [6, 5]]) + offset

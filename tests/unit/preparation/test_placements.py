@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.mixture import GaussianMixture
 
 import flareclust
 from flareclust._foundation.errors import UserError
@@ -109,3 +110,36 @@ def test_thresholds_of_rows_with_gaps_are_of_the_rows_as_they_are_compared(missi
     squared = np.nansum(((compared - result.centroids[result.labels]) / result.arrays["deviation"]) ** 2, axis=1)
     of_each = [squared[result.labels == r].mean() for r in range(3)]
     np.testing.assert_allclose(result.thresholds(), 3 * np.sqrt(of_each), rtol=1e-9)
+
+
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+def test_rows_of_a_mixture_belong_to_its_most_probable_component(covariance):
+    rng = np.random.default_rng(1)
+    rows = np.concatenate([rng.normal(0, [30, 1], (200, 2)), rng.normal([0, 8], [1, 1], (200, 2))]) * [1, 1000]
+    result = flareclust.run("gmm", rows, k=2, n_sites=2, scale="standard", covariance=covariance)
+    theirs = GaussianMixture(2, covariance_type="full").fit(rows)
+    theirs.weights_, theirs.means_ = result.arrays["weights"], result.centroids
+    covariances = result.arrays["covariances"]
+    theirs.covariances_ = covariances if covariances.ndim == 3 else covariances[:, :, None] * np.eye(2)
+    theirs.precisions_cholesky_ = np.stack([np.linalg.inv(np.linalg.cholesky(one)).T for one in theirs.covariances_])
+    asked = np.concatenate([rows, [[40.0, 4_000.0], [1e6, 1e6]]])
+    found, probable = result.placements(asked), theirs.predict_proba(asked)
+    np.testing.assert_array_equal(result.predict(rows), result.labels)
+    np.testing.assert_array_equal(result.predict(asked), theirs.predict(asked))
+    np.testing.assert_array_equal(found["cluster"], theirs.predict(asked))
+    np.testing.assert_allclose(found["probability"], probable.max(axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(found["second"], probable.argmin(axis=1))
+    apart = asked - result.centroids[found["cluster"]]
+    own = np.linalg.inv(theirs.covariances_)[found["cluster"]]
+    np.testing.assert_allclose(found["distance"], np.sqrt(np.einsum("nd,nde,ne->n", apart, own, apart)), rtol=1e-6)
+    assert "silhouette" not in found
+    assert (found["threshold"] == 3 * np.sqrt(2)).all()
+    assert found["far"].tolist()[-1] is True
+    assert found["far"].mean() < 0.02
+
+
+def test_of_one_component_there_is_no_second():
+    result = flareclust.run("gmm", ROWS, k=1, n_sites=2)
+    found = result.placements(ROWS[:3])
+    assert found["probability"].tolist() == [1.0, 1.0, 1.0]
+    assert found["second"].tolist() == [-1, -1, -1]

@@ -23,15 +23,18 @@ CASES = {
     "directions": {"metric": "cosine"},
     "filled": {"missing": "mean"},
     "open": {"missing": "partial", "scale": "standard"},
+    "mixture": {"scale": "standard"},
+    "diagonal mixture": {"covariance": "diag", "missing": "mean"},
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_details_are_the_placements_of_the_result(tmp_path, case):
     rows = X + np.array([30.0, 30_000.0]) if case == "directions" else X.copy()
-    if case in ("filled", "open"):
+    if case in ("filled", "open", "diagonal mixture"):
         rows[::9, 0] = np.nan
-    result = flareclust.run("lloyd", {"a": frame(rows[::2]), "b": frame(rows[1::2])}, k=3, **CASES[case])
+    algorithm = "gmm" if "mixture" in case else "lloyd"
+    result = flareclust.run(algorithm, {"a": frame(rows[::2]), "b": frame(rows[1::2])}, k=3, **CASES[case])
     loaded, asked = model_of(result, tmp_path / "model"), np.concatenate([rows, [[0.0, 0.0], [1e3, -1e6]]])
     found = loaded.predict(frame(asked), params={"details": True})
     expected = result.placements(frame(asked))
