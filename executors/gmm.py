@@ -14,7 +14,8 @@ Readings and deviations:
 4. Where weights leave as multiples, the sums over them are scaled alike.
 5. The start: the site's own k-means sends centroids and numbers of rows. With secure sums, or a start that is given, no clusters
    are sent, and the start is made of totals (`flareclust.aggregators.gmm`).
-6. A row belongs to the component of its largest responsibility. Responsibilities themselves stay at the site.
+6. A row belongs to the component of its largest responsibility. That responsibility and the row's density stay at the site, in its
+   file of labels.
 """
 
 from typing import Annotated, Any
@@ -24,10 +25,11 @@ from pydantic import ValidationInfo, field_validator, model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import mixtures
 from flareclust.core.disclosure import rounded
 from flareclust.core.rounds import check_start
+from flareclust.data.labels import OF_MIXTURES
 from flareclust.federation import refinement
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams
@@ -161,6 +163,11 @@ class GMMExecutor(ClusteringExecutor):
     def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the component (n,) of the largest responsibility of each row."""
         return mixtures.most_likely(rows.X, mixtures.received_mixture(task.arrays, self.params.covariance))
+
+    def details(self, task: Task, rows: SiteRows) -> dict[str, FloatArray]:
+        """Return the probability of each row's component, and the logarithm of the mixture's density at the row."""
+        mixture = mixtures.received_mixture(task.arrays, self.params.covariance)
+        return dict(zip(OF_MIXTURES, mixtures.certainty(rows.X, mixture), strict=True))
 
     def _least(self, rows: SiteRows) -> int:
         """Return how many rows must stand behind what is said of a component; raise Refusal where there are fewer."""

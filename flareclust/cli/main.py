@@ -225,14 +225,15 @@ def _assign(
     from flareclust.experiment.reports.placed import PAGE, placed_page
     from flareclust.experiment.tables.late_rows import moved_in, notes_on, place_file
 
-    labels, table, id_name = place_file(result, data, site, columns, salt, schema, new_rows=new_rows)
+    placed_file = place_file(result, data, site, columns, salt, schema, new_rows=new_rows)
+    labels, table, id_name = placed_file.labels, placed_file.table, placed_file.id_name
     for note in table.rows_read.notes().values():
         say(note)
     try:
         make_folder(out)
         if not is_labels_file(out / LABELS_FILE):
             raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
-        write_labels(out, labels, None if id_name is None else table.ids, id_name)
+        write_labels(out, labels, None if id_name is None else table.ids, id_name, details=placed_file.details)
         notes, (moved, date) = notes_on(result, table), moved_in(result, site, table, labels)
         if moved is not None:
             with write_atomically(out / PAGE) as file:

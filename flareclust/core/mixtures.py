@@ -276,6 +276,15 @@ def distances(X: FloatArray, mixture: Mixture) -> FloatArray:
     return found
 
 
+def certainty(X: FloatArray, mixture: Mixture) -> tuple[FloatArray, FloatArray]:
+    """Return the largest responsibility of each row (n,), and the logarithm of the density there (n,); BadMessage for no mixture."""
+    prepared, largest, density = _prepared(mixture), np.empty(len(X)), np.empty(len(X))
+    for part in pieces(len(X), X.shape[1] + len(mixture.means)):
+        shares, density[part] = _shares_in(X[part], prepared)
+        largest[part] = shares.max(axis=1)
+    return largest, density
+
+
 def n_second_moments(covariance: Covariance, k: int, d: int) -> int:
     """Return how many second moments an expectation step has: the lower triangles with full and tied covariances, row by row."""
     return {"full": k * d * (d + 1) // 2, "tied": d * (d + 1) // 2, "diag": k * d, "spherical": k}[covariance]

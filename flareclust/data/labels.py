@@ -1,9 +1,9 @@
 """The labels of a site's rows, in a file that stays at the site: one line per row, in the order of its rows."""
 
 import csv
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 
@@ -14,6 +14,11 @@ from flareclust._foundation.typing import IntArray
 LABELS_FILE = "labels.csv"
 _HEADER = ("row", "label")
 
+#: What a file of labels says of rows in a mixture: the probability of a row's component, and the logarithm of the density there.
+OF_MIXTURES = ("probability", "log_density")
+
+_NOTHING: Mapping[str, Iterable[float]] = MappingProxyType({})
+
 
 def write_labels(
     folder: Path,
@@ -21,21 +26,21 @@ def write_labels(
     ids: Iterable[str] | None = None,
     id_name: str | None = None,
     *,
+    details: Mapping[str, Iterable[float]] = _NOTHING,
     name: str = LABELS_FILE,
 ) -> Path:
     """Write a site's labels (n,), and the ids of its rows if any, to a file in its own folder, complete or not at all; return it.
 
-    Only the site's account can read both. Labels are read once, from the first to the last.
+    Between the two are columns of numbers that say more of the rows (n,), by their names. Only the site's account can read both. Labels are read once, from the first to the last.
     """
     make_folder(folder)
     path = folder / name
     with write_atomically(path) as file:
-        if ids is None:
-            write_rows(file, chain([_HEADER], enumerate(map(int, labels))))
-        else:
-            write_rows(file, [("row", id_name or "id", "label")])
-            pairs = zip(map(int, labels), ids, strict=True)
-            write_rows(file, ((row, own, label) for row, (label, own) in enumerate(pairs)))
+        named = {} if ids is None else {id_name or "id": ids}
+        write_rows(file, [(_HEADER[0], *named, *details, _HEADER[1])])
+        numbers = (map(float, values) for values in details.values())
+        lines = zip(map(int, labels), *named.values(), *numbers, strict=True)
+        write_rows(file, ((row, *cells, label) for row, (label, *cells) in enumerate(lines)))
     return path
 
 
@@ -45,6 +50,7 @@ def keep_labels(
     labels: Iterable[int] | IntArray,
     ids: Iterable[str] | None,
     id_name: str | None,
+    details: Mapping[str, Iterable[float]] = _NOTHING,
 ) -> Path:
     """Write a job's labels where the site wants them: in the job's folder, or as `<job id>.csv` in one for all jobs.
 
@@ -52,8 +58,8 @@ def keep_labels(
     """
     try:
         if folder is None:
-            return write_labels(job_folder, labels, ids, id_name)
-        return write_labels(folder, labels, ids, id_name, name=f"{job_folder.name}.csv")
+            return write_labels(job_folder, labels, ids, id_name, details=details)
+        return write_labels(folder, labels, ids, id_name, details=details, name=f"{job_folder.name}.csv")
     except OSError as error:
         raise Refusal(f"cannot write its labels ({error.strerror}); see `labels` in its configuration") from None
 
@@ -64,7 +70,10 @@ def is_labels_file(path: Path) -> bool:
         return True
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         cells = next(csv.reader(file), [])
-    return len(cells) in (2, 3) and (cells[0], cells[-1]) == _HEADER
+    between = cells[1:-1]
+    if tuple(between[-len(OF_MIXTURES) :]) == OF_MIXTURES:
+        between = between[: -len(OF_MIXTURES)]
+    return len(cells) > 1 and (cells[0], cells[-1]) == _HEADER and len(between) < 2
 
 
 def read_labels(folder: Path, name: str = LABELS_FILE) -> IntArray:

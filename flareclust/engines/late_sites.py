@@ -4,6 +4,7 @@ k-FED proves that this is right for its own case (Dennis et al. 2021, Theorem 3.
 where the nearest of the centers that the server had chosen belongs.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,16 @@ from flareclust.protocol.task import StepName, Task
 
 
 def place(folder: Path, rows: FloatArray | Table, site: str, *, new_rows: bool = False) -> IntArray:
-    """Return the cluster (n,) of each of a late site's rows (n, d); -1 where nothing known can be compared with a row.
+    """Return the labels of `placed`, whose arguments and errors it has."""
+    return placed(folder, rows, site, new_rows=new_rows)[0]
+
+
+def placed(
+    folder: Path, rows: FloatArray | Table, site: str, *, new_rows: bool = False
+) -> tuple[IntArray, Mapping[str, FloatArray]]:
+    """Return the cluster (n,) of each of a late site's rows (n, d), and what the algorithm says of each beside it.
+
+    The cluster is -1 where nothing known can be compared with a row.
 
     Args:
         folder: holds a result.npz and result.json, as a run or a finished NVFlare job leaves them.
@@ -38,7 +48,7 @@ def place(folder: Path, rows: FloatArray | Table, site: str, *, new_rows: bool =
     if not new_rows:
         check_late(finished, site)
     if not algorithm.federated and not algorithm.partial:
-        return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0]
+        return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0], {}
     if not algorithm.federated:
         table = rows if isinstance(rows, Table) else Table(rows)
         try:
@@ -47,17 +57,17 @@ def place(folder: Path, rows: FloatArray | Table, site: str, *, new_rows: bool =
             raise UserError(f"{site} {reason}") from None
         known = np.full((len(own), len(finished.arrays["columns"])), np.nan)
         known[:, has] = own
-        return different_result.place_rows(algorithm.name, about["params"], finished.arrays, known)
+        return different_result.place_rows(algorithm.name, about["params"], finished.arrays, known), {}
     executor, _ = algorithm.build(about["k"], about["seed"], about["params"])
     try:
         task = Task(StepName.PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
-        labels = executor.answer(task, rows, never_abort).labels
+        answer = executor.answer(task, rows, never_abort)
     except Refusal as reason:
         raise UserError(f"{site} {reason}") from None
     except (BadMessage, KeyError) as reason:
         raise UserError(f"{folder / outcome_files.ARRAYS} is no result of {algorithm.name}: {reason}") from None
-    assert labels is not None
-    return labels
+    assert answer.labels is not None
+    return answer.labels, answer.details
 
 
 def check_late(finished: Outcome, site: str) -> None:

@@ -83,6 +83,13 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
         """
         return rows.nearest(task.arrays["centroids"])
 
+    def details(self, task: Task, rows: SiteRows) -> Mapping[str, FloatArray]:
+        """Return what the site's file of labels says of each row beside its label (n,), by name; nothing unless overridden.
+
+        Arguments are those of `labels`. Neither leaves the site.
+        """
+        return {}
+
     def views(self) -> list[Stage]:
         """Return stages of the algorithm's own that show it other rows, such as embeddings; none unless overridden."""
         return []

@@ -143,13 +143,15 @@ class ExecutorShell(Executor, ABC):
         answer = self.answer(task, table, aborted, self._site)
         if answer.labels is not None:
             ids: Iterable[str] | None
-            ids, labels = None, answer.labels
+            ids, labels, details = None, answer.labels, dict(answer.details)
             if isinstance(table, Table):
                 ids = table.ids_used
-                labels = labels if table.withdrawn is None else labels[~table.withdrawn]
+                if (withdrawn := table.withdrawn) is not None:
+                    labels = labels[~withdrawn]
+                    details = {name: values[~withdrawn] for name, values in details.items()}
             elif data.id is not None:
                 ids = table.parts.ids(aborted)
-            keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id)
+            keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id, details)
         return answer
 
     @abstractmethod

@@ -15,7 +15,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, never_abort
+from flareclust._foundation.typing import AbortCheck, FloatArray, Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.federation.assessment import Assessment, Placing
 from flareclust.federation.noisy_outcomes import NoisyOutcomes
@@ -179,7 +179,9 @@ def answer(
     if task.step not in (StepName.ASSESS, StepName.PLACE):
         return answer
     try:
-        return replace(answer, labels=_labels(executor.without_rows(), asked, exchange, views))
+        single, own = executor.without_rows(), _to_label(executor, asked, exchange, views)
+        labels = single.labels(exchange.task, own)
+        return replace(answer, labels=labels, details=single.details(exchange.task, own))
     except Exception as error:
         if session is None or isinstance(error, Aborted):
             raise
@@ -249,13 +251,13 @@ def _rows(
     return SiteRows(table, rng, aborted, context.of_repeated(table.repeats))
 
 
-def _labels(
+def _to_label(
     executor: "ClusteringExecutor", asked: SiteExchange, exchange: SiteExchange, views: list[Stage]
-) -> IntArray:
-    """Return the labels (n,) of the site's own rows; replies are computed from groups of them at a site with a policy."""
+) -> SiteRows:
+    """Return the site's own rows, which get labels; replies are computed from groups of them at a site with a policy."""
     rng, computed = stream(executor.params.seed, 0, exchange.task.site), None
     if asked.rows.table is not asked.table:
         computed = exchange.rows.X
         own = replace(asked, labelling=True, rows=replace(asked.rows, table=asked.table))
         exchange = shown(own, views[:-1])
-    return executor.labels(exchange.task, replace(exchange.rows, computed=computed, rng=rng))
+    return replace(exchange.rows, computed=computed, rng=rng)

@@ -37,6 +37,7 @@ class _Placements:
         second_distance: to it (n,); NaN where there is none.
         silhouette: simplified silhouette (n,), from 0 (between two clusters) to 1; 0 where there is one cluster only, None for a mixture.
         probability: of the cluster, in a mixture (n,); else None.
+        log_density: the logarithm of a mixture's density at the row (n,), in the space of the distances; else None.
         threshold: distance from the nearest centroid beyond which a row is far from it (n,); None where it is not known.
         far: whether a row is beyond the threshold of every cluster, or without a direction (n,); None where these are not known.
     """
@@ -47,14 +48,18 @@ class _Placements:
     second_distance: FloatArray
     silhouette: FloatArray | None
     probability: FloatArray | None
+    log_density: FloatArray | None
     threshold: FloatArray | None
     far: BoolArray | None
 
     def table(self) -> dict[str, list[Any]]:
-        """Return a line per row: `probability` of a mixture and else `silhouette`, and None for what is not known of any."""
+        """Return a line per row, with None for what is not known of any.
+
+        A mixture has `probability` and `log_density`, other results `silhouette`.
+        """
         nothing = [None] * len(self.cluster)
-        left_out = "silhouette" if self.silhouette is None else "probability"
-        columns = {name: values for name, values in vars(self).items() if name != left_out}
+        left_out = ("silhouette",) if self.silhouette is None else ("probability", "log_density")
+        columns = {name: values for name, values in vars(self).items() if name not in left_out}
         return {name: nothing if values is None else values.tolist() for name, values in columns.items()}
 
 
@@ -86,7 +91,7 @@ def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArra
         second = np.where(without, -1, second)
         threshold = None if threshold is None else np.where(without, np.nan, threshold)
         far = None if far is None else far | without
-    return _Placements(cluster, a, second, b, silhouette, None, threshold, far)
+    return _Placements(cluster, a, second, b, silhouette, None, None, threshold, far)
 
 
 def _among_components(rows: FloatArray, mixture: mixtures.Mixture, thresholds: FloatArray | None) -> _Placements:
@@ -95,16 +100,16 @@ def _among_components(rows: FloatArray, mixture: mixtures.Mixture, thresholds: F
     distances = mixtures.distances(rows, mixture)
     densities = mixtures.log_scales(mixture) - distances**2 / 2
     own = mixtures.most_likely(rows, mixture)
-    probability = 1 / np.exp(densities - densities[each, own][:, None]).sum(axis=1)
+    certain = mixtures.certainty(rows, mixture)
     densities[each, own] = -np.inf
     second = densities.argmax(axis=1)
     a, b = distances[each, own], distances[each, second]
     if k == 1:
         second, b = np.full(n, -1), np.full(n, np.nan)
     if thresholds is None:
-        return _Placements(own, a, second, b, None, probability, None, None)
+        return _Placements(own, a, second, b, None, *certain, None, None)
     far = np.asarray((distances > thresholds).all(axis=1))
-    return _Placements(own, a, second, b, None, probability, thresholds[own], far)
+    return _Placements(own, a, second, b, None, *certain, thresholds[own], far)
 
 
 def thresholds_of(

@@ -1,8 +1,9 @@
 """What a site is asked and what it answers: the steps, as NVFlare's tasks are called, and what all algorithms send alike."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from flareclust._foundation.typing import IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import factor
 from flareclust.protocol.schema import Schema, counts, index, real
 
@@ -152,11 +153,13 @@ class Answer:
         arrays: what leaves the site.
         labels: the final cluster (n,) of each row, which stay; None unless the step was `ASSESS` or `PLACE`.
         unplaced: why there are no labels, at a site whose policy lets nobody know that.
+        details: what the file of labels says of each row beside its label (n,), by name.
     """
 
     arrays: Message
     labels: IntArray | None = None
     unplaced: Exception | None = None
+    details: Mapping[str, FloatArray] = field(default_factory=dict)
 
 
 #: Names of the arrays about groups of rows: which group, how many rows, their mean, the squared deviations from it.

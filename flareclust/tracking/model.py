@@ -74,7 +74,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 column of its values.
             params: With `details` true, the answer is a DataFrame, a line per row: cluster, distance, second and
                 second_distance (of the second nearest centroid), silhouette, threshold, far (from all centroids). Of a mixture
-                distances are Mahalanobis distances, and in the place of silhouette there is probability, of the cluster.
+                distances are Mahalanobis distances, and in the place of silhouette there are probability, of the cluster, and log_density.
 
         Raises:
             ValueError: The columns do not match the centroids, or a value is infinite, or missing where it may not be;
@@ -104,7 +104,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         if self.log_scales is None:
             sure = {"silhouette": np.divide(b - a, b, out=np.zeros(n), where=b > 0)}
         else:
-            sure = {"probability": 1 / np.exp((ranked.min(axis=1, keepdims=True) - ranked) / 2).sum(axis=1)}
+            total = np.exp((ranked.min(axis=1, keepdims=True) - ranked) / 2).sum(axis=1)
+            sure = {"probability": 1 / total, "log_density": np.log(total) - ranked.min(axis=1) / 2}
         if k == 1:
             second, b = np.full(n, -1), np.full(n, np.nan)
         threshold: Any = None if self.thresholds is None else self.thresholds[own]

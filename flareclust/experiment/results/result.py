@@ -229,7 +229,7 @@ class Result:
         Distances are in the space in which the run clustered: of scaled columns, or of rows of length 1.
 
         Of `gmm`, `second` is the second most probable component, distances are Mahalanobis distances in the component's covariance,
-        and in the place of `silhouette` there is `probability`, that of `cluster`.
+        and in the place of `silhouette` there are `probability`, that of `cluster`, and `log_density`, which is low for unusual rows.
 
         Args:
             X: as `predict` takes it.

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.schema.columns import TableSchema, read_schema
 from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
-from flareclust.engines.late_sites import place, read_finished
+from flareclust.engines.late_sites import placed, read_finished
 from flareclust.evaluation import agreement
 from flareclust.evaluation.moved import Moved, moved_since
 from flareclust.evaluation.profiles import profiles_of
@@ -30,6 +30,22 @@ from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.columns import FILL
 
 
+class PlacedFile(NamedTuple):
+    """Rows of a file in the clusters of a finished run.
+
+    Attributes:
+        labels: the cluster of each row (n,).
+        details: what the algorithm says of each row beside it (n,), by name.
+        table: the rows.
+        id_name: name of the column with ids; None without one.
+    """
+
+    labels: IntArray
+    details: Mapping[str, FloatArray]
+    table: Table
+    id_name: str | None
+
+
 def place_file(
     folder: Path,
     file: Path,
@@ -39,11 +55,11 @@ def place_file(
     schema: Path | None = None,
     *,
     new_rows: bool = False,
-) -> tuple[IntArray, Table, str | None]:
-    """Return the cluster (n,) of each row of a late site's file, its table, and the name of its column with ids.
+) -> PlacedFile:
+    """Return where the rows of a late site's file belong.
 
     Args:
-        folder: of the finished run, as `flareclust.engines.late_sites.place` takes it.
+        folder: of the finished run, as `flareclust.engines.late_sites.placed` takes it.
         file, site: of the late site.
         columns: without a schema, names of the columns to use; None for those of the result, or all where it has no names.
             Where the sites had different columns, the late one may lack some.
@@ -66,7 +82,7 @@ def place_file(
             known = _agreed(schema, about, folder, partial=partial)
             table, id_name = typed_file(file, known, None), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
-        return place(folder, rows, site, new_rows=new_rows), table, id_name
+        return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name)
     except UserError as error:
         used = None if (schema or columns) is not None else _setting(about, "table_schema")
         if used is None:

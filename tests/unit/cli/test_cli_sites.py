@@ -4,6 +4,7 @@ import csv
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import flareclust
@@ -88,6 +89,19 @@ def test_a_late_site_of_kfed_gets_induced_labels(command, tmp_path, labels_by, e
     np.testing.assert_allclose(centroids, [[0.0, 0.0], [100.0, 0.0]])
     assert command("assign", "res", "--data", "late.csv", "--out", "labels").code == 0
     np.testing.assert_array_equal(read_labels(tmp_path / "labels"), expected)
+
+
+def test_a_late_site_of_a_mixture_gets_components_and_probabilities(command, tmp_path):
+    write(tmp_path / "all.csv", rows())
+    late = rows(7)
+    write(tmp_path / "late.csv", late)
+    command("run", "gmm", "--data", "all.csv", "--k", "3", "--n-sites", "2", *FAST, "--out", "res")
+    assert command("assign", "res", "--data", "late.csv", "--out", "labels").code == 0
+    result = flareclust.run("gmm", data=tmp_path / "all.csv", k=3, n_sites=2)
+    placed = result.placements(late)
+    np.testing.assert_array_equal(read_labels(tmp_path / "labels"), placed["cluster"])
+    written = pd.read_csv(tmp_path / "labels" / "labels.csv")
+    np.testing.assert_allclose(written[["probability", "log_density"]], placed[["probability", "log_density"]])
 
 
 def test_a_late_site_chooses_columns_by_name(command, tmp_path):

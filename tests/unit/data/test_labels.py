@@ -41,6 +41,20 @@ def test_ids_stand_between_the_row_and_its_label(tmp_path):
     assert read_labels(tmp_path).tolist() == [2, 0]
 
 
+def test_what_an_algorithm_says_of_a_row_stands_before_its_label(tmp_path):
+    write_labels(
+        tmp_path,
+        np.array([2, 0]),
+        ids_of(["p", "q"]),
+        "patient",
+        details={"probability": np.array([0.5, 1]), "log_density": -np.ones(2)},
+    )
+    lines = (tmp_path / LABELS_FILE).read_text().splitlines()
+    assert lines == ["row,patient,probability,log_density,label", "0,p,0.5,-1.0,2", "1,q,1.0,-1.0,0"]
+    assert read_labels(tmp_path).tolist() == [2, 0]
+    assert is_labels_file(tmp_path / LABELS_FILE)
+
+
 @given(TEXTS)
 def test_whatever_the_ids_are_the_labels_are_read_back(tmp_path_factory, texts):
     folder, labels = tmp_path_factory.getbasetemp(), np.arange(len(texts))

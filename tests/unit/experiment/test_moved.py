@@ -77,6 +77,6 @@ def test_a_run_without_profiles_places_rows_and_compares_nothing(tmp_path):
     flareclust.run("portfolio", {"a": frame(90, 0, 1), "b": frame(90, 0, 2)}, k=2, profile=False, out=tmp_path / "run")
     file = tmp_path / "late.csv"
     frame(30, 0, 3).to_csv(file, index=False)
-    labels, table, _ = place_file(tmp_path / "run", file, "a", new_rows=True)
+    labels, _, table, _ = place_file(tmp_path / "run", file, "a", new_rows=True)
     assert len(labels) == 30
     assert moved_in(tmp_path / "run", "a", table, labels)[0] is None

@@ -1,5 +1,6 @@
 """The executor as NVFlare calls it: contexts and shareables by hand."""
 
+import csv
 import json
 import re
 import stat
@@ -10,12 +11,14 @@ from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, ReturnCode
 from nvflare.apis.signal import Signal
+from scipy import stats
 
 from flareclust._foundation.version import __version__
 from flareclust.core.chunks import is_mapped
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.evaluation.scores import stack
 from flareclust.executors.feca import FeCAExecutor
+from flareclust.executors.gmm import GMMExecutor
 from flareclust.executors.lloyd import UPDATE, LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.federation.aggregator import unpack
@@ -69,6 +72,22 @@ def test_labels_go_by_job_into_the_sites_own_folder_with_ids_that_do_not_leave(c
         np.bincount(read_labels(tmp_path / "kept", "job.csv")), from_shareable(reply).data["counts"]
     )
     assert not (tmp_path / "job" / LABELS_FILE).exists()
+
+
+def test_the_labels_of_a_mixture_come_with_probabilities_that_stay(context, tmp_path, sites):
+    X = sites["site-1"]
+    arrays = {"centroids": X[:2].copy(), "weights": np.array([0.25, 0.75]), "factors": np.stack([np.eye(3)] * 2)}
+    reply = ask(GMMExecutor(2), StepName.ASSESS, arrays, context)
+    assert not {"probability", "log_density"} & set(from_shareable(reply).data)
+    with (tmp_path / "job" / LABELS_FILE).open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert list(lines[0]) == ["row", "probability", "log_density", "label"]
+    joint = arrays["weights"] * stats.multivariate_normal.pdf(X[:, None] - arrays["centroids"], np.zeros(3), np.eye(3))
+    np.testing.assert_array_equal([int(line["label"]) for line in lines], joint.argmax(axis=1))
+    probabilities = [float(line["probability"]) for line in lines]
+    np.testing.assert_allclose(probabilities, joint.max(axis=1) / joint.sum(axis=1), rtol=1e-9)
+    np.testing.assert_allclose([float(line["log_density"]) for line in lines], np.log(joint.sum(axis=1)), rtol=1e-9)
+    np.testing.assert_array_equal(read_labels(tmp_path / "job"), joint.argmax(axis=1))
 
 
 @pytest.mark.parametrize("policy", [None, Policy(min_count=4)])

@@ -129,6 +129,8 @@ def test_rows_of_a_mixture_belong_to_its_most_probable_component(covariance):
     np.testing.assert_array_equal(found["cluster"], theirs.predict(asked))
     np.testing.assert_allclose(found["probability"], probable.max(axis=1), rtol=1e-6)
     np.testing.assert_array_equal(found["second"], probable.argmin(axis=1))
+    volume = np.log(result.arrays["deviation"]).sum()  # densities are of scaled columns
+    np.testing.assert_allclose(found["log_density"], theirs.score_samples(asked) + volume, rtol=1e-6)
     apart = asked - result.centroids[found["cluster"]]
     own = np.linalg.inv(theirs.covariances_)[found["cluster"]]
     np.testing.assert_allclose(found["distance"], np.sqrt(np.einsum("nd,nde,ne->n", apart, own, apart)), rtol=1e-6)
