@@ -126,8 +126,9 @@ class GMMAggregator(ClusteringAggregator):
         sums = _totals(list(replies.values()), params.covariance)
         rows = sums.weights.sum()
         if not rows:
-            raise JobFailed(
-                "no site has a component that it may describe: each is of too few rows there; lower k, or set covariance=diag"
+            return self._impossible(
+                round_,
+                "no site has a component that it may describe: each is of too few rows there; lower k, or set covariance=diag",
             )
         mean = sums.log_likelihood / rows
         last = round_.state.log_likelihood
@@ -136,7 +137,9 @@ class GMMAggregator(ClusteringAggregator):
         diagnostics = {"log_likelihood": float(mean)}
         if state.iterations >= params.rounds or abs(gain) < params.tol:
             return self._ended(replace(round_, diagnostics=diagnostics, state=state), before, rng)
-        after = self._checked(mixtures.maximized(before, sums, params.covariance, params.reg_covar))
+        after = mixtures.maximized(before, sums, params.covariance, params.reg_covar)
+        if after is None:
+            return self._impossible(round_, self._collapsed)
         state = replace(state, iterations=state.iterations + 1, history=remember(state.history, after.means, params.k))
         return Round(self._sent(after), False, diagnostics, state, round_.step)
 
@@ -206,24 +209,43 @@ class GMMAggregator(ClusteringAggregator):
         state, k = round_.state, len(mixture.means)
         if self.params.k_min is None:
             return Round(mixture.arrays(), True, round_.diagnostics, state, round_.step)
-        value = self.metrics(round_)[self.params.k_criterion]
         assert state.support is not None
         assert state.log_likelihood is not None
-        assert value is not None
+        assert state.received_counts is not None
+        value = self._criterion(state, mixture, float(state.received_counts.sum()))
         found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
         diagnostics = {**round_.diagnostics, "components": float(k), self.params.k_criterion: value}
-        assert state.received_counts is not None
         if k < min(self.params.k, len(state.received_counts)):
             state = replace(state, tried=tried, best=best, support=None, log_likelihood=None, iterations=0)
             after = self._clustered(replace(round_, state=state), k + 1, rng)
             return replace(after, diagnostics=diagnostics)
-        state = replace(state, tried=tried, best=None, support=best.support)
+        return self._chosen(replace(round_, diagnostics=diagnostics, state=replace(state, tried=tried)), best)
+
+    def _criterion(self, state: GMMState, mixture: mixtures.Mixture, rows: float) -> float:
+        """Return what chooses the number of components, as if of so many rows: sites may have described fewer of one mixture."""
+        assert state.support is not None
+        assert state.log_likelihood is not None
+        loss = -2 * state.log_likelihood
+        if self.params.k_criterion == "icl":
+            loss += 2 * (state.entropy or 0.0)
+        free = mixtures.n_parameters(self.params.covariance, *mixture.means.shape)
+        return float(free * np.log(rows) + loss * (rows / state.support.sum()))
+
+    def _chosen(self, round_: _Round, best: Fitted) -> _Round:
+        """Return the end, with the best mixture of several numbers of components."""
+        state = replace(round_.state, best=None, support=best.support)
         state = replace(state, log_likelihood=best.log_likelihood, entropy=best.entropy)
         state = replace(state, history=remember(state.history, best.means, self.params.k))
         chosen = mixtures.Mixture(best.weights, best.means, best.factors)
-        return Round(chosen.arrays(), True, diagnostics, state, round_.step)
+        return Round(chosen.arrays(), True, round_.diagnostics, state, gmm.EXPECTATION)
+
+    def _impossible(self, round_: _Round, reason: str) -> _Round:
+        """Return the best of fewer components, where several numbers are tried; else raise JobFailed for this reason."""
+        if round_.state.best is None:
+            raise JobFailed(reason)
+        return self._chosen(round_, round_.state.best)
 
     def _asks_for_spread(self, round_: _Round, centroids: FloatArray, diagnostics: Mapping[str, float]) -> _Round:
         """Return the question how the rows spread about centroids (k, d)."""
@@ -240,27 +262,28 @@ class GMMAggregator(ClusteringAggregator):
             )
         (known,) = totals([centroids], replies)
         if not known.counts.any():
-            raise JobFailed(
-                "no site has a cluster that it may describe; lower min_count, or ask for fewer clusters (k)"
+            return self._impossible(
+                round_, "no site has a cluster that it may describe; lower min_count, or ask for fewer clusters (k)"
             )
         mixture = mixtures.started(known.counts, known.means, known.m2, params.covariance, params.reg_covar)
+        if mixture is None:
+            return self._impossible(round_, self._collapsed)
         state = replace(
             round_.state, history=remember(round_.state.history, known.means, params.k), found=len(centroids)
         )
-        return Round(self._sent(self._checked(mixture)), state=state, step=gmm.EXPECTATION)
+        return Round(self._sent(mixture), state=state, step=gmm.EXPECTATION)
 
     def _sent(self, mixture: mixtures.Mixture) -> Message:
         """Return what the sites are sent of a mixture: it, and how many second moments are asked for."""
         asked = mixtures.n_second_moments(self.params.covariance, *mixture.means.shape)
         return {**mixture.arrays(), MOMENTS: np.array(asked)}
 
-    def _checked(self, mixture: mixtures.Mixture | None) -> mixtures.Mixture:
-        if mixture is None:
-            raise JobFailed(
-                "a component has collapsed: its covariance is not positive definite. Ask for fewer clusters (k), set covariance=diag "
-                f"or spherical, or raise reg_covar above {self.params.reg_covar:g}"
-            )
-        return mixture
+    @property
+    def _collapsed(self) -> str:
+        return (
+            "a component has collapsed: its covariance is not positive definite. Ask for fewer clusters (k), set covariance=diag "
+            f"or spherical, or raise reg_covar above {self.params.reg_covar:g}"
+        )
 
 
 def _totals(replies: Sequence[Message], covariance: mixtures.Covariance) -> mixtures.Sums:
@@ -280,6 +303,13 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
     if support is None:
         return found
     needed = mixtures.n_parameters(params.covariance, 1, d)
+    if (tried := round_.state.tried) is not None and round_.state.received_counts is not None:
+        most, tried_up_to = min(params.k, len(round_.state.received_counts)), (params.k_min or 0) + len(tried) - 1
+        if tried_up_to < most:
+            found.append(
+                f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
+                "collapses; covariance=diag takes fewer rows"
+            )
     if (few := np.flatnonzero(support < needed)).size:
         found.append(
             f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "

@@ -7,6 +7,7 @@ from sklearn.mixture import GaussianMixture
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust.aggregators.gmm import GMMState
 from flareclust.core import mixtures
 from flareclust.executors.gmm import EXPECTATION, GMMExecutor
 from flareclust.protocol.registry import get
@@ -207,6 +208,24 @@ def test_settings_that_exclude_each_other_are_refused():
             GMM.build(3, 0, params)
     with pytest.raises(UserError, match="k_min needs the sites' own clusters"):
         GMM.build(3, 0, {"k_min": 2})[1].secured()
+
+
+def test_a_range_ends_where_sites_have_too_few_rows_and_says_so(rng):
+    """A site describes a component of 4 columns if it is of 4 rows or more; each has 3 rows of both clusters."""
+    sites = {f"site-{i}": np.concatenate([rng.normal(center, 1, (3, 4)) for center in (-20, 20)]) for i in range(9)}
+    result = flareclust.run("gmm", sites, k=5, k_min=1)
+    assert len(result.arrays["tried"]) == result.centroids_found == 1
+    assert "numbers of components above 1 were not tried" in " ".join(result.warnings)
+    with pytest.raises(JobFailed, match="no site has a component"):
+        flareclust.run("gmm", sites, k=2)
+
+
+def test_numbers_of_components_are_compared_as_if_of_the_same_rows():
+    server = GMM.build(3, 0, {"k_min": 1, "covariance": "diag"})[1]
+    mixture = mixtures.Mixture(np.ones(1), np.zeros((1, 2)), np.ones((1, 2)))
+    states = [GMMState(support=np.array([rows]), log_likelihood=-2.0 * rows, entropy=0.0) for rows in (100.0, 25.0)]
+    values = [server._criterion(state, mixture, 100.0) for state in states]
+    assert values == [pytest.approx(4 * np.log(100) + 400)] * 2
 
 
 def test_many_columns_need_fewer_numbers(rng):
