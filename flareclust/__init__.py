@@ -1,6 +1,6 @@
 """Federated clustering for NVIDIA FLARE.
 
-The public surface: `run` a federation, `read_table`, `select_k`, `sweep` over a grid of experiments, `stability` of clusters, `personalise` models, `load_result`, the estimators of
+The public surface: `run` a federation, `read_table`, `select_k`, `sweep` over a grid of experiments, `stability` of clusters, `advise` on the algorithm, `personalise` models, `load_result`, the estimators of
 `flareclust.estimators`, a `recipe` for NVFlare's own environments, `Devices` for the rows of many small sites, and the table of `algorithms`. Everything else may change.
 """
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from flareclust.platform.recipe import recipe as recipe
     from flareclust.protocol.registry import Algorithm as Algorithm
     from flareclust.protocol.registry import algorithms as algorithms
+    from flareclust.studies.advice import Advice as Advice
+    from flareclust.studies.advice import advise as advise
     from flareclust.studies.personalised import personalise as personalise
     from flareclust.studies.select import KSelected as KSelected
     from flareclust.studies.select import select_k as select_k
@@ -41,6 +43,8 @@ _PUBLIC = {
     "read_table": "flareclust.experiment.tables.typed_files",
     "select_k": "flareclust.studies.select",
     "sweep": "flareclust.studies.sweeps",
+    "advise": "flareclust.studies.advice",
+    "Advice": "flareclust.studies.advice",
     "stability": "flareclust.studies.stability",
     "Stability": "flareclust.studies.stability",
     "load_result": "flareclust.tracking.load",

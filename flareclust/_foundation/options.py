@@ -167,6 +167,14 @@ _STABILITY: Mapping[str, Option] = {
     ),
 }
 
+#: Those of `flareclust advise`.
+_ADVISE: Mapping[str, Option] = {
+    "k": Option(str, "The numbers of clusters to try, such as 2..10, or one number.", "2..10", flags=("--k",)),
+    "partition": Option(str, "How rows are assigned to sites, as in `flareclust run`; none for a file per site."),
+    "n_sites": Option(int, "Number of sites; 10 by default."),
+    **_of_run("columns", "table_schema", "id_column", "truth", "seed", "params", "policy", "as_json"),
+}
+
 #: Those of `flareclust jobs export`, but for what it writes.
 _JOB: Mapping[str, Option] = {
     "k": Option(str, "Number of clusters; of pooled also a range 5..25 to choose from.", ..., ("--k",)),
@@ -323,6 +331,7 @@ _SITE_POLICY: Mapping[str, Option] = {
 COMMANDS: Mapping[str, Mapping[str, Option]] = {
     "run": _RUN,
     "stability": _STABILITY,
+    "advise": _ADVISE,
     "jobs export": _JOB,
     "fetch": _FETCH,
     "personalise": _PERSONALISE,

@@ -16,6 +16,7 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
+from flareclust.cli.advise import advise
 from flareclust.cli.backup import backup, prune, restore
 from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
 from flareclust.cli.fetch import fetch
@@ -42,7 +43,7 @@ _jobs_app = typer.Typer(no_args_is_help=True, help="NVFlare jobs to deploy.")
 _GROUPS = {"data": _data_app, "jobs": _jobs_app, "site": site_app, "poc": poc_app, "schema": schema_app}
 for _name, _group in _GROUPS.items():
     app.add_typer(_group, name=_name)
-for _command in (run, sweep, stability, personalise, fetch, status, backup, restore, prune):
+for _command in (run, sweep, stability, advise, personalise, fetch, status, backup, restore, prune):
     app.command()(_command)
 app.command(hidden=True)(withdraw)  # of `flareclust site`, for an operator who is in the folder of the kit
 

@@ -1,6 +1,7 @@
 """How good a clustering is, and which number of clusters fits."""
 
 __all__ = [
+    "advice",
     "agreement",
     "batch_effects",
     "bounds_fit",

@@ -1,3 +1,3 @@
 """Several federations in one call: a range of k, a grid of experiments."""
 
-__all__ = ["personalised", "select", "stability", "sweeps"]
+__all__ = ["advice", "personalised", "select", "stability", "sweeps"]

@@ -1,0 +1,64 @@
+"""The command `flareclust advise`."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flareclust._foundation.errors import UserError
+from flareclust.cli.entry import say
+from flareclust.cli.settings import parse_settings, takes
+
+if TYPE_CHECKING:
+    from flareclust.studies.advice import Advice
+
+
+@takes("advise")
+def advise(
+    *,
+    data: Annotated[str, typer.Argument(help="A folder with a file per site, a file, or a name from `data list`.")],
+    params: list[str],
+    table_schema: str | None,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Say whether k-means, a Gaussian mixture or a tree suits a table, and why; nothing leaves this machine."""
+    from flareclust.studies.advice import advise as compare
+
+    own = parse_settings(params)
+    if unknown := sorted(own.keys() - {"scale", "missing"}):
+        raise UserError(f"--set takes scale and missing here, which all algorithms have; got {unknown[0]}")
+    given = {name: value for name, value in {**asked, "schema": table_schema}.items() if value is not None}
+    with redirect_stdout(sys.stderr):
+        found = compare(data, on_done=lambda algorithm: say(f"{algorithm} is done"), **given, **own)
+    if as_json:
+        typer.echo(json.dumps(found.to_json(), allow_nan=False))
+    else:
+        _print(found)
+
+
+def _print(found: "Advice") -> None:
+    """Print a line per algorithm, and in three sentences which suits the rows, why, and what to look at."""
+    from rich.console import Console
+
+    from flareclust._foundation.display import number_or_dash
+    from flareclust.experiment.reports import terminal
+
+    lines = []
+    for one in found.candidates:
+        shares = f"{one.stability:.2f}", number_or_dash(one.bic), f"{one.unlabelled:.0%}", number_or_dash(one.border)
+        lines.append((one.algorithm, one.k, *shares))
+    heads = terminal.numbers("clusters", "stability", "BIC of a row", "in no cluster", "border")
+    Console().print(terminal.table_of("algorithm", *heads, rows=lines))
+    say(
+        "stability: how alike the clusters of two halves of the rows are, at most 1; border: how dense places are where clusters meet, in parts "
+        "of their middle"
+    )
+    if found.n_rows < found.all_rows:
+        say(f"{found.n_rows:,} of {found.all_rows:,} rows were looked at, drawn at random")
+    for algorithm, reason in found.failed.items():
+        say(f"note: {algorithm} was not compared: {reason}")
+    for sentence in found.sentences:
+        say(f"{sentence[0].upper()}{sentence[1:]}.")

@@ -1,0 +1,143 @@
+"""Which algorithm suits a table: k-means, a Gaussian mixture or a tree of dense places, by likelihood, stability and shape.
+
+Readings:
+1. Stability is the mean adjusted Rand index of two clusterings, each of one half of the rows, over all rows (Lange, Roth, Braun, Buhmann
+   2004, Stability-based validation of clustering solutions). Clusters that are there come back; cuts through a dense place do not.
+2. The likelihood of k-means is that of a mixture of round components of one variance, of which k-means is the limit.
+3. The border is how dense places are where two clusters meet, in parts of how dense the sparser of the two is in its middle: of
+   balls that touch far below 1, of a cut through an even place about 1. It explains the choice and does not make it.
+4. The order is that of the assumptions: a tree assumes least, but loses clusters that overlap; k-means assumes most, and so does
+   best with few rows.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.typing import FloatArray, IntArray
+
+#: A tree is advised where it is more stable than the others by this, and leaves at most that share of the rows without a cluster.
+CLEARLY, UNLABELLED = 0.1, 0.2
+
+#: A mixture is advised where it is likelier, and less stable than k-means by this at most.
+SLIGHTLY = 0.05
+
+#: Below this stability the halves of the rows do not agree.
+UNSTABLE = 0.6
+
+#: Neighbours that say how dense a place is.
+_NEIGHBOURS = 10
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What an algorithm makes of a table.
+
+    Attributes:
+        algorithm: its name.
+        k: the number of clusters that it found.
+        stability: see reading 1.
+        bic: Bayesian information criterion per row, less is better; NaN of an algorithm without a likelihood.
+        unlabelled: share of the rows without a cluster.
+        border: see reading 3; NaN where no clusters meet.
+    """
+
+    algorithm: str
+    k: int
+    stability: float
+    bic: float
+    unlabelled: float
+    border: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values, None for NaN."""
+        values = asdict(self)
+        return values | {name: None for name in ("bic", "border") if math.isnan(values[name])}
+
+
+def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None) -> tuple[Candidate, str]:
+    """Return the candidate that is advised, and why, in a sentence."""
+    others = [one for one in (kmeans, mixture) if one is not None and one.k > 1]
+    best = max((one.stability for one in others), default=0.0)
+    if tree is not None and tree.k > 1 and tree.unlabelled <= UNLABELLED and tree.stability > best + CLEARLY:
+        return tree, (
+            f"its {tree.k} clusters come back in both halves of the rows ({tree.stability:.2f}) and those of the others do not ({best:.2f}), "
+            "which cut clusters that are no balls or ellipses"
+        )
+    if mixture is None or mixture.k < 2:
+        return kmeans, "its clusters are balls, and nothing else that was tried has more of a case"
+    gain = kmeans.bic - mixture.bic
+    if gain > 0 and mixture.stability >= kmeans.stability - SLIGHTLY:
+        return mixture, (
+            f"components of their own size and direction describe the rows better than balls do (by {gain:.2f} a row in BIC), and come "
+            f"back in both halves of the rows as well ({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
+        )
+    if gain > 0:
+        return kmeans, (
+            f"a mixture describes the rows better (by {gain:.2f} a row in BIC), but its components do not come back in both halves of the rows "
+            f"({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
+        )
+    return (
+        kmeans,
+        f"balls describe the rows as well as a mixture with its many parameters does (by {-gain:.2f} a row in BIC)",
+    )
+
+
+def caution(chosen: Candidate, most: int) -> str:
+    """Return what to look at before the clusters are used, in a sentence."""
+    if chosen.stability < UNSTABLE:
+        return (
+            f"no algorithm finds the same clusters in both halves of the rows (at most {chosen.stability:.2f}): there may be none; ask with "
+            "`flareclust stability --null 19`"
+        )
+    if chosen.k == most:
+        return f"it found as many clusters as were allowed ({most}), so there may be more: give a wider range with --k"
+    if chosen.unlabelled > 0:
+        return f"{chosen.unlabelled:.0%} of the rows belong to no cluster of it, and are counted"
+    return "whether the clusters can be trusted says `flareclust stability`; whether they mean something, only you"
+
+
+def bic_of_kmeans(X: FloatArray, centroids: FloatArray, labels: IntArray) -> float:
+    """Return BIC per row (n, d) of the mixture of round components of one variance about centroids (k, d)."""
+    (n, d), k = X.shape, len(centroids)
+    counts = np.bincount(labels, minlength=k)
+    used = counts > 0
+    squared = np.stack([np.square(X - centroid).sum(axis=1) for centroid in centroids[used]], axis=1)
+    variance = max(float(np.square(X - centroids[labels]).sum()) / (n * d), float(np.finfo(np.float64).tiny))
+    parts = np.log(counts[used] / n) - squared / (2 * variance)
+    top = parts.max(axis=1)
+    densities = top + np.log(np.exp(parts - top[:, None]).sum(axis=1)) - d / 2 * np.log(2 * np.pi * variance)
+    return float(-2 * densities.mean() + (k * d + k) * np.log(n) / n)
+
+
+def border_of(X: FloatArray, labels: IntArray) -> float:
+    """Return how dense rows (n, d) are where two clusters meet, in parts of the sparser one's middle; NaN where none meet."""
+    from sklearn.neighbors import NearestNeighbors  # takes long to import
+
+    n, d = X.shape
+    if n <= _NEIGHBOURS:
+        return float("nan")
+    found, near = NearestNeighbors(n_neighbors=_NEIGHBOURS + 1).fit(X).kneighbors(X)
+    density = -d * np.log(np.maximum(found[:, -1], np.finfo(np.float64).tiny))
+    middles = {int(c): float(np.median(density[labels == c])) for c in np.unique(labels) if c >= 0}
+    beside = labels[near[:, 1:]]
+    values = []
+    for c, middle in middles.items():
+        at = np.flatnonzero((labels >= 0) & (labels != c) & ((beside == c).sum(axis=1) > 1))
+        values += [density[i] - min(middle, middles[int(labels[i])]) for i in at]
+    return float(np.exp(np.median(values))) if values else float("nan")
+
+
+def stability_of(pairs: Sequence[tuple[IntArray, IntArray]]) -> float:
+    """Return the mean adjusted Rand index of pairs of labels (n,) of the same rows, of those with a label in both; 0 for few."""
+    from sklearn.metrics import adjusted_rand_score  # takes long to import
+
+    found = []
+    for one, other in pairs:
+        both = (one >= 0) & (other >= 0)
+        enough = both.sum() * 2 > len(both)
+        found.append(float(adjusted_rand_score(one[both], other[both])) if enough else 0.0)
+    return float(np.mean(found))

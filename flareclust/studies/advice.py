@@ -1,0 +1,200 @@
+"""`flareclust.advise`: which algorithm suits a table, by what k-means, a mixture and a tree make of it."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flareclust._foundation.errors import FlareclustError, UserError
+from flareclust._foundation.seeding import stream
+from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust.api import run
+from flareclust.core import mixtures
+from flareclust.data.frames import frame_of
+from flareclust.evaluation import advice
+from flareclust.evaluation.advice import Candidate
+from flareclust.experiment.results.result import Result
+from flareclust.preparation.assignment import mixture_of
+from flareclust.preparation.scaling import as_clustered, filled
+from flareclust.studies.repeats import check_repeatable, repeatable, run_again
+
+#: The numbers of clusters that are tried unless k says others, and the most rows that are looked at.
+RANGE, MOST_ROWS = "2..10", 5000
+
+#: How often the rows are halved.
+_HALVINGS = 3
+
+_KMEANS, _MIXTURE, _TREE = "portfolio", "gmm", "tree"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Which algorithm suits a table.
+
+    Attributes:
+        algorithm: the one that is advised.
+        k: the number of clusters that it found.
+        sentences: which, why, and what to look at.
+        candidates: what each algorithm makes of the table.
+        failed: why others could not be tried, by algorithm.
+        n_rows: how many rows were looked at.
+        all_rows: how many there are.
+        results: of each algorithm, on the rows that were looked at.
+    """
+
+    algorithm: str
+    k: int
+    sentences: tuple[str, str, str]
+    candidates: tuple[Candidate, ...]
+    failed: Mapping[str, str]
+    n_rows: int
+    all_rows: int
+    results: Mapping[str, Result] = field(repr=False, compare=False)
+
+    def frame(self) -> Any:
+        """Return a data frame with a line per algorithm (pandas, where it is installed)."""
+        lines = [one.to_json() for one in self.candidates]
+        return frame_of({name: [line[name] for line in lines] for name in lines[0]})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plain values, as `flareclust advise --json` prints them."""
+        return {
+            "algorithm": self.algorithm,
+            "k": self.k,
+            "sentences": list(self.sentences),
+            "candidates": [one.to_json() for one in self.candidates],
+            "failed": dict(self.failed),
+            "rows": self.n_rows,
+            "of": self.all_rows,
+        }
+
+
+def advise(
+    data: Any,
+    k: int | str | None = RANGE,
+    *,
+    on_done: Callable[[str], None] = lambda algorithm: None,
+    **settings: Any,
+) -> Advice:
+    """Say whether k-means, a Gaussian mixture or a tree of dense places suits a table, and why.
+
+    Each clusters the rows, and each half of them three times. Runs in this process, since it needs the rows: those of all sites
+    of a folder, or made sites of one table.
+
+    Args:
+        data: as in `run`.
+        k: the numbers of clusters to try, such as "2..10", or one number.
+        on_done: called with the name of each algorithm that is done.
+        **settings: further arguments of `run`, without `engine` and what is about files; of settings of algorithms, `scale` and `missing`.
+
+    Raises:
+        UserError: as `run`, and where columns are categories, or sites have different columns.
+        JobFailed: k-means has no result.
+
+    Example:
+        >>> import flareclust
+        >>> flareclust.advise("iris", n_sites=3).algorithm  # doctest: +SKIP
+        'gmm'
+    """
+    check_repeatable(_KMEANS, settings)
+    k = RANGE if k is None else k
+    first = run(_KMEANS, data, k, **settings)
+    if any("=" in name for name in first.columns or ()):
+        raise UserError(
+            "the advice is for numbers, and this table has categories; take portfolio, or kprototypes for centres that read as rows"
+        )
+    seed, (low, high) = first.seed, first.experiment["k_range"] or (first.k, first.k)
+    all_sites = repeatable(first)
+    sites = _some(all_sites, stream(seed, 0, "rows to look at"))
+    halvings = [_halves(sites, stream(seed, i, "halving")) for i in range(_HALVINGS)]
+    same: dict[str, Any] = {"seed": seed, "policy": settings.get("policy"), "profile": False}
+    same |= {name: first.params[name] for name in ("scale", "missing") if name in first.params}
+    asked: dict[str, dict[str, Any]] = {
+        _KMEANS: {"k": k},
+        _MIXTURE: {"k": high} if low == high else {"k": high, "k_min": 1},
+        _TREE: {"shape": "density"} | ({"k": low} if low == high else {}),
+    }
+    found: dict[str, Candidate] = {}
+    results: dict[str, Result] = {}
+    failed: dict[str, str] = {}
+    for algorithm, own in asked.items():
+        try:
+            results[algorithm] = run(algorithm, sites, **same, **own)
+            found[algorithm] = _candidate(results[algorithm], halvings)
+        except FlareclustError as error:
+            if algorithm == _KMEANS:
+                raise
+            failed[algorithm] = str(error)
+        on_done(algorithm)
+    chosen, why = advice.choose(found[_KMEANS], found.get(_MIXTURE), found.get(_TREE))
+    return Advice(
+        algorithm=chosen.algorithm,
+        k=chosen.k,
+        sentences=(
+            f"take {chosen.algorithm}, which finds {chosen.k} clusters",
+            why,
+            advice.caution(chosen, high),
+        ),
+        candidates=tuple(found.values()),
+        failed=failed,
+        n_rows=sum(map(len, sites.values())),
+        all_rows=sum(map(len, all_sites.values())),
+        results={name: result for name, result in results.items() if name in found},
+    )
+
+
+_Sites = Mapping[str, FloatArray]
+
+
+def _some(sites: _Sites, rng: np.random.Generator) -> _Sites:
+    """Return at most `MOST_ROWS` rows, of each site the same share."""
+    share = MOST_ROWS / sum(map(len, sites.values()))
+    if share >= 1:
+        return sites
+    drawn = ((site, X, rng.permutation(len(X))[: max(1, int(share * len(X)))]) for site, X in sites.items())
+    return {site: X[np.sort(rows)] for site, X, rows in drawn}
+
+
+def _halves(sites: _Sites, rng: np.random.Generator) -> tuple[_Sites, _Sites]:
+    """Return one half of each site's rows, and the other."""
+    orders = {site: rng.permutation(len(X)) for site, X in sites.items()}
+    return (
+        {site: X[orders[site][: len(X) // 2]] for site, X in sites.items()},
+        {site: X[orders[site][len(X) // 2 :]] for site, X in sites.items()},
+    )
+
+
+def _candidate(result: Result, halvings: Sequence[tuple[_Sites, _Sites]]) -> Candidate:
+    """Return what an algorithm makes of rows, from its result and its results on their halves."""
+    X = np.concatenate(list(result.sites.values()))
+    labels = result.predict(X)
+    pairs = [(_labels_by(result, one, X), _labels_by(result, other, X)) for one, other in halvings]
+    arrays = {**result.arrays, "centroids": result.centroids}
+    rows = np.ascontiguousarray(as_clustered(arrays, filled(arrays, X)))
+    return Candidate(
+        algorithm=result.algorithm,
+        k=len(np.unique(labels[labels >= 0])),
+        stability=advice.stability_of(pairs),
+        bic=_bic(result.algorithm, rows, arrays, labels),
+        unlabelled=float(np.mean(labels < 0)),
+        border=advice.border_of(rows, labels),
+    )
+
+
+def _labels_by(result: Result, half: _Sites, X: FloatArray) -> IntArray:
+    """Return the labels of rows by the clusters of one half of them, -1 where that half has none."""
+    try:
+        return run_again(result, half, result.seed).predict(X)
+    except FlareclustError:
+        return np.full(len(X), -1)
+
+
+def _bic(algorithm: str, rows: FloatArray, arrays: Mapping[str, Array], labels: IntArray) -> float:
+    """Return BIC per row, as it was clustered (n, d); NaN for an algorithm without a likelihood."""
+    if algorithm == _KMEANS:
+        return advice.bic_of_kmeans(rows, as_clustered(arrays, arrays["centroids"]), labels)
+    if (mixture := mixture_of(arrays)) is None:
+        return float("nan")
+    free = mixtures.n_parameters("full", *mixture.means.shape)
+    return float(-2 * mixtures.certainty(rows, mixture)[1].mean() + free * np.log(len(rows)) / len(rows))

@@ -1,0 +1,77 @@
+"""`flareclust advise`: k-means, a mixture and a tree on the same rows, and what is said of them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust._foundation.errors import UserError
+from flareclust.studies import advice
+from tests.command_line import call
+from tests.unit.cli.cli_cases import write
+
+
+def long_ones(n=300):
+    """Return rows of two clusters, one long and one tall, which k-means takes for more than two."""
+    rng = np.random.default_rng(0)
+    return np.concatenate([rng.normal([0, 0], [8, 0.5], (n, 2)), rng.normal([6, 9], [0.5, 4], (n, 2))])
+
+
+def test_stretched_clusters_are_for_a_mixture():
+    found = flareclust.advise(long_ones(), "2..4", n_sites=3, partition="iid")
+    assert (found.algorithm, found.k) == ("gmm", 2)
+    take, why, _ = found.sentences
+    assert take == "take gmm, which finds 2 clusters"
+    assert "describe the rows better" in why
+    kmeans, mixture = (next(one for one in found.candidates if one.algorithm == name) for name in ("portfolio", "gmm"))
+    assert kmeans.bic > mixture.bic
+    assert found.frame()["algorithm"].tolist()[:2] == ["portfolio", "gmm"]
+
+
+def test_the_answer_is_the_same_again_and_in_scaled_columns():
+    X = long_ones()
+    one, again = (flareclust.advise(X, 2, n_sites=2, partition="iid", scale="standard", seed=3) for _ in range(2))
+    other = flareclust.advise(X * [1, 1024], 2, n_sites=2, partition="iid", scale="standard", seed=3)
+    assert one == again
+    assert one.algorithm == other.algorithm
+    assert [a.bic for a in one.candidates[:2]] == pytest.approx([a.bic for a in other.candidates[:2]], rel=1e-9)
+
+
+def test_many_rows_are_drawn_from_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(advice, "MOST_ROWS", 200)
+    found = flareclust.advise(long_ones(), 2, n_sites=4, partition="iid")
+    assert (found.n_rows, found.all_rows) == (200, 600)
+
+
+def test_what_cannot_be_compared_says_why():
+    rng = np.random.default_rng(0)
+    sites = {name: rng.normal(size=(8, 20)) for name in ("a", "b")}
+    found = flareclust.advise(sites, 2)
+    assert "fewer than the 12 rows" in found.failed["gmm"]
+    assert "gmm" not in [one.algorithm for one in found.candidates]
+
+
+def test_categories_and_files_are_refused(tmp_path):
+    frame = pd.DataFrame(
+        {"age": np.arange(40.0), "sex=f": np.resize([0.0, 1.0], 40), "sex=m": np.resize([1.0, 0.0], 40)}
+    )
+    with pytest.raises(UserError, match="has categories; take portfolio, or kprototypes"):
+        flareclust.advise({"a": frame[:20], "b": frame[20:]}, 2)
+    with pytest.raises(UserError, match="leave out out"):
+        flareclust.advise(long_ones(), 2, out=tmp_path / "out")
+
+
+def test_the_command_prints_three_sentences_or_one_object(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for site, rows in zip(("north", "south"), np.split(long_ones()[::-1], 2), strict=True):
+        write(tmp_path / "sites" / f"{site}.csv", rows)
+    asked = ("advise", "sites", "--partition", "none", "--k", "2..3")
+    assert call(*asked) == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("Take gmm, which finds 2 ")]
+    assert call(*asked, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["sentences"][0] == "take gmm, which finds 2 clusters"
+    assert call(*asked, "--set", "metric=cosine") == 2
+    assert "--set takes scale and missing here" in capsys.readouterr().err
+    assert call("advise", "nowhere") == 2
