@@ -6,6 +6,7 @@ The rows are private, so no message here shows a value: it names the place, the 
 import re
 from collections.abc import Sequence
 from datetime import date, timedelta
+from math import floor
 from numbers import Real
 
 import numpy as np
@@ -55,6 +56,9 @@ _LOG = re.compile(r"log1p\((.*)\)", re.DOTALL)
 #: How the features of dates as ages are written: age(born, 2024-12-31), in the unit years.
 _AGE = re.compile(r"age\((.*), (\d{4}-\d\d-\d\d)\)", re.DOTALL)
 YEARS = "years"
+
+#: How the unit of an ordered column is written: its values, from the least to the largest.
+_ORDERED, _THEN = "ordered: ", " < "
 
 #: A column is strongly skewed where its skewness is more; its logarithm is better with at most this part of it. Of so many cells.
 _SKEWED, _LESS, _SEVERAL = 3.0, 0.5, 20
@@ -182,6 +186,21 @@ def without_log(name: str) -> str | None:
     """Return the column of a feature written as `logged` does, or its unit; None for another."""
     found = _LOG.fullmatch(name)
     return None if found is None else found[1]
+
+
+def ordered(values: Sequence[str]) -> str:
+    """Return how the unit of a column of ordered values, from the least to the largest, is written: ordered: I < II < III."""
+    return _ORDERED + _THEN.join(value.replace(_THEN, _THEN.strip()) for value in values)
+
+
+def levels_in(unit: str) -> tuple[str, ...]:
+    """Return the values of a unit written as `ordered` does; none for another."""
+    return tuple(unit.removeprefix(_ORDERED).split(_THEN)) if unit.startswith(_ORDERED) else ()
+
+
+def nearest_level(levels: Sequence[str], value: float) -> int:
+    """Return the place of the ordered value that is nearest to a number, such as a mean of places."""
+    return min(max(floor(value + 0.5), 0), len(levels) - 1)
 
 
 def aged(name: str, reference: str) -> str:

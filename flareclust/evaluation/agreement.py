@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import DAYS, code_cells, iso_date
+from flareclust.data.cells import DAYS, code_cells, iso_date, levels_in, nearest_level
 from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
@@ -50,14 +50,14 @@ def unit_warnings(
         sites: their names (m,); with fewer than two there is nothing to compare.
         cells, means, deviations: of their columns, of known cells, each (m, d).
         names: of the columns (d,).
-        column_units: by name; `DAYS` of dates, none where they are not known.
+        column_units: by name; as schemas write them, none where they are not known.
     """
     found: dict[tuple[int, int], list[tuple[str, str]]] = {}
     for j, name in enumerate(names):
         known = np.flatnonzero(~np.isnan(means[:, j]) & (deviations[:, j] > 0))  # equal cells say nothing of a unit
         columns = [units.Cells(*(float(values[i, j]) for values in (cells, means, deviations))) for i in known]
         for i, (odd, others) in _odd_sites(columns, column_units.get(name, "")).items():
-            said = f"column {name!r} {_with_numbers(odd, columns[i], others, date=column_units.get(name) == DAYS)}"
+            said = f"column {name!r} {_with_numbers(odd, columns[i], others, column_units.get(name, ''))}"
             found.setdefault((int(known[i]), odd.code), []).append((name, said))
     return [f"{sites[i]}: {said}" for (i, _), odd_ones in sorted(found.items()) for said in _together(odd_ones)]
 
@@ -107,7 +107,7 @@ def unlike_columns(
         X: the rows (n, d), NaN where a cell is missing.
         known: cells, means and deviations of the columns of the others, each (d,).
         names: of the columns (d,).
-        column_units: by name; `DAYS` of dates, none where they are not known.
+        column_units: by name; as schemas write them, none where they are not known.
     """
     found: dict[int, list[tuple[str, str]]] = {}
     for j, name in enumerate(names):
@@ -118,7 +118,7 @@ def unlike_columns(
         others = units.Cells(*(float(numbers[j]) for numbers in known))
         odd = units.oddity(own, others, unit=column_units.get(name, ""))
         if odd is not None:
-            said = _with_numbers(odd, own, others, date=column_units.get(name) == DAYS)
+            said = _with_numbers(odd, own, others, column_units.get(name, ""))
             for theirs, words in _OF_A_RUN:
                 said = said.replace(theirs, words)
             found.setdefault(odd.code, []).append((name, f"column {name!r} {said}"))
@@ -154,16 +154,22 @@ def _varying(columns: Sequence[units.Cells]) -> units.Varying:
     return units.Varying(*(1.4826 * float(np.median(np.abs(x - np.median(x)))) for x in values))
 
 
-def _with_numbers(odd: units.Odd, own: units.Cells, others: units.Cells, *, date: bool) -> str:
+def _with_numbers(odd: units.Odd, own: units.Cells, others: units.Cells, unit: str) -> str:
     """Return what is said of an oddity, with the numbers that show it where a ratio does not."""
     if odd.code == units.ELSEWHERE:
-        mean, usual = (iso_date(x) if date else f"{x:.4g}" for x in (own.mean, others.mean))
+        mean, usual = (_mean(x, unit) for x in (own.mean, others.mean))
         where = f"mean {mean}, elsewhere {usual}"
     elif odd.code == units.FAR_CELLS:
         where = f"standard deviation {own.deviation:.4g}, elsewhere {others.deviation:.4g}"
     else:
         return odd.said
     return odd.said.replace(";", f" ({where});", 1)
+
+
+def _mean(value: float, unit: str) -> str:
+    if levels := levels_in(unit):
+        return levels[nearest_level(levels, value)]
+    return iso_date(value) if unit == DAYS else f"{value:.4g}"
 
 
 def _together(said: Sequence[tuple[str, str]]) -> list[str]:

@@ -17,6 +17,7 @@ from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.dp import lloyd as dp_steps
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
+from flareclust.data.cells import levels_in
 from flareclust.evaluation.profiles import categories_among
 from flareclust.protocol import cluster_arrays
 
@@ -138,6 +139,10 @@ class NoisyProfiles:
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
         return cluster_arrays.unit_of(self.arrays, j)
+
+    def levels(self, j: int) -> tuple[str, ...]:
+        """Return the values of an ordered column, from the least to the largest; none for others."""
+        return levels_in(self.unit(j))
 
     def undescribed(self, cluster: int) -> str:
         """Return why nothing is said of a cluster, "" where something is."""

@@ -1,12 +1,13 @@
 """Profiles in words: the columns that tell most about a cluster, and the branches of the tree."""
 
+from collections.abc import Sequence
 from math import floor, log10
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from flareclust._foundation.display import rounded
-from flareclust.data.cells import DAYS, iso_date, without_log
+from flareclust.data.cells import DAYS, iso_date, levels_in, nearest_level, without_log
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
 
@@ -21,6 +22,9 @@ _NOTHING, _MUCH = 0.2, 1.0
 
 #: The edge between 0 and 1. Policies put averages of groups in the place of these, which have other edges, too.
 _HALF = 0.5
+
+#: So many values of an ordered column have their shares shown.
+_MOST_LEVELS = 6
 
 #: Longer names of columns are cut.
 _LONGEST = 36
@@ -97,19 +101,39 @@ def with_unit(profiles: _Described, j: int) -> str:
     """Return the name of a column, and its unit where it has one."""
     unit = profiles.unit(j)
     unit = unit if (within := without_log(unit)) is None else within
-    return f"{_name_of(profiles, j)} ({unit})" if unit not in ("", DAYS) else _name_of(profiles, j)
+    return _name_of(profiles, j) if unit in ("", DAYS) or levels_in(unit) else f"{_name_of(profiles, j)} ({unit})"
 
 
 def value_of(profiles: _Described, j: int, value: float) -> str:
-    """Return a value of a column with the digits that it needs; of dates the ISO date, of logarithms what they are of.
+    """Return a value of a column as `value_text` does; of shares of rows, in per cent."""
+    if profiles.shares[j] and not profiles.levels(j):
+        return percent(value)
+    return value_text(value, float(profiles.overall[1][j]), profiles.unit(j))
 
-    So the mean of log1p(x) is shown as expm1 of it, which is near the geometric mean of x where x is well above 1.
+
+def value_text(value: float, deviation: float, unit: str) -> str:
+    """Return a value of a column of this deviation with the digits that it needs, in the words of its unit.
+
+    Of dates the ISO date, of ordered values the nearest, of logarithms what they are of: so the mean of log1p(x) is shown as
+    expm1 of it, which is near the geometric mean of x where x is well above 1.
     """
-    if without_log(profiles.unit(j)) is not None and np.isfinite(value):
-        return number(float(np.expm1(value)), float(np.exp(value) * profiles.overall[1][j]))
-    if profiles.unit(j) == DAYS and np.isfinite(value):
-        return iso_date(value)
-    return number(value, float(profiles.overall[1][j]))
+    if not np.isfinite(value):
+        return number(value, deviation)
+    if without_log(unit) is not None:
+        return number(float(np.expm1(value)), float(np.exp(value) * deviation))
+    if levels := levels_in(unit):
+        return levels[nearest_level(levels, value)]
+    return iso_date(value) if unit == DAYS else number(value, deviation)
+
+
+def level_shares(profiles: Profiles, cluster: int, j: int) -> list[str]:
+    """Return the share of each value of an ordered column in a cluster, of many values those with most rows; none where they are not known."""
+    counts = profiles.level_counts.get(j)
+    if counts is None or not (total := counts[cluster].sum()):
+        return []
+    most = np.sort(np.argsort(-counts[cluster], kind="stable")[:_MOST_LEVELS])
+    levels, shares = profiles.levels(j), counts[cluster] / total
+    return [f"{levels[at]} {percent(shares[at])}" for at in most if shares[at]]
 
 
 def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> list[_Telling]:
@@ -133,11 +157,40 @@ def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> li
 
 def _said(profiles: _Described, cluster: int, j: int) -> str:
     name, value, center = _name_of(profiles, j), profiles.mean[cluster, j], profiles.overall[0]
-    if profiles.shares[j]:
-        return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
     z = profiles.apart[cluster, j]
     how = f"{'much ' if abs(z) >= _MUCH else ''}{'higher' if z > 0 else 'lower'}"
+    if profiles.levels(j):
+        return f"{name} {how}: {_said_of_levels(profiles, cluster, j, above=bool(z > 0))}"
+    if profiles.shares[j]:
+        return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
     return f"{with_unit(profiles, j)} {how}: {value_of(profiles, j, value)} (all {value_of(profiles, j, center[j])})"
+
+
+def _said_of_levels(profiles: _Described, cluster: int, j: int, *, above: bool) -> str:
+    """Return how a cluster differs in an ordered column: by the nearest values, and by the share that tells most where it is known."""
+    own, of_all = (value_of(profiles, j, values[j]) for values in (profiles.mean[cluster], profiles.overall[0]))
+    nearest = f"{own} (all {of_all})" if own != of_all else ""
+    counts = profiles.level_counts.get(j) if isinstance(profiles, Profiles) else None
+    if counts is None:
+        return nearest or f"nearest to {own}, as all"
+    there, everywhere = (np.cumsum(rows)[:-1] / rows.sum() for rows in (counts[cluster], counts.sum(axis=0)))
+    at = int(np.abs(there - everywhere).argmax())
+    low, high = (at + 1, None) if above else (None, at)
+    parts = (percent(1 - up_to[at] if above else up_to[at]) for up_to in (there, everywhere))
+    levels = _levels_text(profiles.levels(j), low, high)
+    share = "{} {} (all {})".format(levels, *parts)
+    return f"{nearest}, {share}" if nearest and levels != own else share
+
+
+def _levels_text(levels: Sequence[str], low: int | None, high: int | None) -> str:
+    """Return ordered values from the place `low` to the place `high` in words; None for no end."""
+    low, high = low or None, None if high is None or high >= len(levels) - 1 else high
+    if low is None or high is None:
+        alone = low == len(levels) - 1 if high is None else high == 0
+        end, way = (low or 0, "above") if high is None else (high, "below")
+        return levels[end] if alone else f"{levels[end]} or {way}"
+    inside = levels[low : high + 1]
+    return inside[0] if len(inside) == 1 else f"{inside[0]} {'or' if len(inside) == 2 else 'to'} {inside[-1]}"
 
 
 def sentence(profiles: _Described, cluster: int) -> str:
@@ -204,6 +257,8 @@ def _conditions(profiles: Profiles, leaf: int) -> str:
 
 def _condition(profiles: Profiles, j: int, low: float | None, high: float | None) -> str:
     name = _name_of(profiles, j)
+    if levels := profiles.levels(j):
+        return f"{name}: {_levels_between(levels, low, high)}"
     if profiles.shares[j] and _HALF in (low, high) and (low is None or high is None):
         if "=" in name:
             column, category = name.split("=", 1)
@@ -219,10 +274,19 @@ def _condition(profiles: Profiles, j: int, low: float | None, high: float | None
     return f"{name} > {first}" if first is not None else f"{name} ≤ {second}"
 
 
+def _levels_between(levels: Sequence[str], low: float | None, high: float | None) -> str:
+    """Return the ordered values above one edge, up to another, in words; an edge that does not bind is none."""
+    first = 0 if low is None else min(max(floor(low) + 1, 0), len(levels))
+    last = len(levels) - 1 if high is None else min(max(floor(high), -1), len(levels) - 1)
+    if first > last:  # only means of groups lie there
+        return f"between {levels[max(last, 0)]} and {levels[min(first, len(levels) - 1)]}"
+    return _levels_text(levels, first, last)
+
+
 def _edge(profiles: Profiles, j: int, value: float) -> str:
     """Return an edge with the digits that it was rounded to; of dates the last day below it, of logarithms what they are of."""
     if without_log(profiles.unit(j)) is not None:
         return number(float(np.expm1(value)), abs(float(np.expm1(value))) * _SHOWN)
     if profiles.unit(j) == DAYS:
         return iso_date(floor(value))
-    return f"{value:.10g}"
+    return f"{value + 0.0:.10g}"  # no -0

@@ -9,8 +9,8 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core import shallow_tree
-from flareclust.core.profiles import are_shares, is_binary, quantiles
-from flareclust.data.cells import without_log
+from flareclust.core.profiles import are_shares, in_bins, is_binary, quantiles
+from flareclust.data.cells import levels_in, nearest_level, without_log
 from flareclust.protocol import cluster_arrays as keys
 
 #: The quantiles that tables have.
@@ -18,6 +18,9 @@ _QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 
 #: Mean and median of a skewed column are so many standard deviations apart; those of an exponential distribution are 0.31 apart.
 _SKEWED = 0.2
+
+#: Sums of whole numbers may be off by this part of their size.
+_ROUNDING = 1e-9
 
 #: So many deviations of a cluster around its mean are where the outer bins end, which are open.
 _ENDS = 2.0
@@ -50,6 +53,10 @@ class Profiles:
     def unit(self, j: int) -> str:
         """Return the unit of a column, "" where it has none."""
         return keys.unit_of(self.arrays, j)
+
+    def levels(self, j: int) -> tuple[str, ...]:
+        """Return the values of an ordered column, from the least to the largest; none for others."""
+        return levels_in(self.unit(j))
 
     @property
     def rows(self) -> IntArray:
@@ -125,6 +132,30 @@ class Profiles:
         return found
 
     @cached_property
+    def ordered(self) -> list[int]:
+        """Return the places of the ordered columns."""
+        return [j for j in range(len(self.columns)) if self.levels(j)]
+
+    @cached_property
+    def level_counts(self) -> Mapping[int, IntArray]:
+        """Return the known cells (k, l) of each cluster by their ordered value, of the ordered columns by their places.
+
+        Of a column whose bins tell its values apart, and whose cells are values: the means of groups that policies put in the place
+        of rows lie between them.
+        """
+        found: dict[int, IntArray] = {}
+        for j in self.ordered if keys.BIN_COUNTS in self.arrays else ():
+            places = np.arange(len(self.levels(j)), dtype=np.float64)[:, None]
+            bins = in_bins(places, self.arrays[keys.BIN_EDGES][[j]])[:, 0]
+            counts = self.arrays[keys.BIN_COUNTS][:, j]
+            n, mean, squares = self.cells[:, j], self.arrays[keys.MEANS][:, j], self.arrays[keys.SQUARES][:, j]
+            sums = np.array([n * mean, squares + n * mean**2])
+            whole = np.abs(sums - np.round(sums)) <= _ROUNDING * np.maximum(np.abs(sums), 1)
+            if len(np.unique(bins)) == len(bins) and whole.all() and counts[:, bins].sum() == counts.sum():
+                found[j] = counts[:, bins]
+        return found
+
+    @cached_property
     def cramers_v(self) -> dict[str, float]:
         """Return Cramer's V of the clusters and each column of categories, from 0 to 1; NaN where either has one value only."""
         return {name: self._cramers_v(places) for name, places in self.categories.items()}
@@ -140,11 +171,23 @@ class Profiles:
             self.arrays[keys.BIN_COUNTS], self.arrays[keys.BIN_EDGES], (means - width, means + width), shares
         )
         found[:, :, self.shares] = np.nan
+        for j in self.ordered:
+            found[:, :, j] = self._quantile_levels(j, shares, found[:, :, j])
         return dict(zip(_QUANTILES, found, strict=True))
+
+    def _quantile_levels(self, j: int, shares: FloatArray, found: FloatArray) -> FloatArray:
+        """Return the quantiles (q, k) of an ordered column as places of its values; from those `found` in bins where nothing counts them."""
+        if j in self.level_counts:
+            up_to = np.cumsum(self.level_counts[j], axis=1)
+            at = (up_to[None] >= shares[:, None, None] * up_to[None, :, -1:]).argmax(axis=2)
+            return np.where(up_to[:, -1] > 0, at, np.nan)
+        last = len(self.levels(j)) - 1
+        return np.where(np.isfinite(found), np.clip(np.floor(found + 0.5), 0, last), np.nan)
 
     @cached_property
     def skewed(self) -> BoolArray:
-        """Return of which columns (d,) quantiles say more than moments: those of skewed clusters, and logarithms; none without quantiles.
+        """Return of which columns (d,) quantiles say more than moments: those of skewed clusters, and logarithms; none without quantiles,
+        and no ordered ones.
 
         Mean and median differ by more than half a bin there, since the median is no more exact.
         """
@@ -156,7 +199,9 @@ class Profiles:
         apart = np.where(known, self.cells * np.abs(self.mean - self.quantiles["median"]), 0.0).sum(axis=0)
         width = np.where(known, self.cells * np.maximum(_SKEWED * self.sd, bins / 2), 0.0).sum(axis=0)
         logs = np.array([without_log(self.unit(j)) is not None for j in range(len(self.columns))])
-        return np.asarray(known.any(axis=0) & (logs | (apart > width)))
+        found = np.asarray(known.any(axis=0) & (logs | (apart > width)))
+        found[self.ordered] = False
+        return found
 
     @property
     def site_means(self) -> FloatArray | None:
@@ -187,7 +232,8 @@ class Profiles:
     def table(self) -> dict[str, list[Any]]:
         """Return a line per cluster and column: size, moments, quantiles, and how far the clusters differ in the column.
 
-        Of logarithms also `expm1_mean`, the mean in the unit of the column; all others are of the logarithms.
+        Of logarithms also `expm1_mean`, the mean in the unit of the column; all others are of the logarithms. Of ordered columns also
+        `level`, the value nearest to the mean; None for others, and of clusters that are not described.
         """
         k, d = self.mean.shape
         share = self.rows / max(int(self.rows.sum()), 1)
@@ -209,9 +255,17 @@ class Profiles:
                 if logs.any()
                 else {}
             ),
+            **({"level": self._nearest_levels()} if self.ordered else {}),
             "eta_squared": np.tile(self.eta_squared, k).tolist(),
             "cramers_v": np.tile(v, k).tolist(),
         }
+
+    def _nearest_levels(self) -> list[str | None]:
+        def level(value: float, j: int) -> str | None:
+            levels = self.levels(j)
+            return levels[nearest_level(levels, value)] if levels and np.isfinite(value) else None
+
+        return [level(value, j) for own in self.mean for j, value in enumerate(own.tolist())]
 
     def site_table(self) -> dict[str, list[Any]]:
         """Return a line per cluster and site: rows, and their shares of the cluster and of the site; none with secure sums."""

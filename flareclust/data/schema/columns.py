@@ -47,7 +47,7 @@ from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import read_mapping_file
 from flareclust._foundation.validation import did_you_mean
 from flareclust.core.outcomes import OutcomeForm
-from flareclust.data.cells import DAYS, YEARS, aged, logged
+from flareclust.data.cells import DAYS, YEARS, aged, logged, ordered
 from flareclust.data.ids import Duplicates
 from flareclust.data.schema.outcome import OutcomeSchema
 
@@ -191,7 +191,10 @@ class ColumnSchema(Settings):
 
     @property
     def feature_unit(self) -> str:
-        """Return the unit of the feature, "" for none: `DAYS` of a date, years of an age, a `logged` one with transform: log."""
+        """Return the unit of the feature, "" for none: `DAYS` of a date, years of an age, a `logged` one with transform: log, and the
+        values of an `ordered` column."""
+        if self.type == "ordered":
+            return ordered(self.values or ())
         if self.type == "date":
             return DAYS if self.as_ is None else YEARS
         return logged(self.unit or "") if self.transform == "log" else self.unit or ""

@@ -100,32 +100,54 @@ def site_tables(profiles: Profiles) -> list[Table]:
 
 def _name_and_spread(profiles: Profiles, j: int, dense: bool) -> Cell:
     """Return a column's name, and below it what its cells have where that is not the mean."""
-    said = ["median (quartiles)"] if profiles.skewed[j] and not profiles.shares[j] and not dense else []
+    said = []
+    if profiles.levels(j):
+        said = ["nearest value, shares" if j in profiles.level_counts and not dense else "nearest value"]
+    elif profiles.skewed[j] and not profiles.shares[j] and not dense:
+        said = ["median (quartiles)"]
     return _name(profiles, j)._replace(lines=said, line_kind="spread")
 
 
 def _cells(profiles: Profiles, j: int, dense: bool) -> list[object]:
     cells: list[object] = [_value(profiles, float(profiles.overall[0][j]), j)]
-    log, skewed = without_log(profiles.unit(j)) is not None, bool(profiles.skewed[j])
+    log = without_log(profiles.unit(j)) is not None
     for c, z in enumerate(profiles.z[:, j]):
-        shown, spread = _value(profiles, profiles.mean[c, j], j), ""
+        shown, spread = _value(profiles, profiles.mean[c, j], j), list[str]()
         hint = f"{profile_words.with_unit(profiles, j) if log else profiles.columns[j]}, cluster {c}: {shown}"
-        if not profiles.shares[j] and np.isfinite(profiles.sd[c, j]):
-            quartiles = (profiles.quantiles[name][c, j] for name in ("q25", "median", "q75"))
-            low, middle, high = (profile_words.value_of(profiles, j, value) for value in quartiles)
-            deviation = profile_words.number(profiles.sd[c, j], profiles.overall[1][j])
-            hint += f", standard deviation {deviation}{' of log1p' if log else ''}, median {middle} ({low} to {high})"
-            days = " days" if profiles.unit(j) == DAYS else ""
-            shown, spread = (middle, f"({low} to {high})") if skewed else (shown, "" if log else f"± {deviation}{days}")
+        if (profiles.levels(j) or not profiles.shares[j]) and np.isfinite(profiles.sd[c, j]):
+            said, shown, spread = (_levels_in if profiles.levels(j) else _spread_in)(profiles, j, c, shown)
+            hint += said
         cell = tinted("" if dense else shown, z if profiles.rows[c] else np.nan, hint)
-        cells.append(cell if dense or not spread else cell._replace(lines=[spread], line_kind="spread"))
+        cells.append(cell if dense or not spread else cell._replace(lines=spread, line_kind="spread"))
     return cells
 
 
+def _quartiles(profiles: Profiles, j: int, c: int) -> list[str]:
+    """Return the quartiles of a column in a cluster, the median between them."""
+    return [profile_words.value_of(profiles, j, profiles.quantiles[name][c, j]) for name in ("q25", "median", "q75")]
+
+
+def _levels_in(profiles: Profiles, j: int, c: int, shown: str) -> tuple[str, str, list[str]]:
+    """Return of an ordered column in a cluster what the hint says more, the nearest value, and the shares of the values."""
+    low, middle, high = _quartiles(profiles, j, c)
+    known = np.isfinite(profiles.quantiles["median"][c, j])
+    return (f", median {middle} ({low} to {high})" if known else ""), shown, profile_words.level_shares(profiles, c, j)
+
+
+def _spread_in(profiles: Profiles, j: int, c: int, shown: str) -> tuple[str, str, list[str]]:
+    """Return of another column in a cluster what the hint says more, its mean, and its deviation; where it is skewed median and quartiles."""
+    log = without_log(profiles.unit(j)) is not None
+    low, middle, high = _quartiles(profiles, j, c)
+    deviation = profile_words.number(profiles.sd[c, j], profiles.overall[1][j])
+    hint = f", standard deviation {deviation}{' of log1p' if log else ''}, median {middle} ({low} to {high})"
+    if profiles.skewed[j]:
+        return hint, middle, [f"({low} to {high})"]
+    days = " days" if profiles.unit(j) == DAYS else ""
+    return hint, shown, [] if log else [f"± {deviation}{days}"]
+
+
 def _value(profiles: Profiles | NoisyProfiles, value: float, j: int) -> str:
-    if not np.isfinite(value):
-        return _NOTHING
-    return profile_words.percent(value) if profiles.shares[j] else profile_words.value_of(profiles, j, value)
+    return profile_words.value_of(profiles, j, value) if np.isfinite(value) else _NOTHING
 
 
 def _between(profiles: Profiles, j: int) -> Cell:

@@ -36,14 +36,15 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
     columns = []
     for j in order:
         values = (float(moved.then[j]), float(moved.now[j]))
-        as_text = (
-            profile_words.percent
-            if profiles.shares[j]
-            else lambda value, j=j: profile_words.value_of(profiles, j, value)
-        )
         apart = float(moved.apart[j])
         said = signed(apart, 2) if np.isfinite(apart) else "constant"
-        columns.append([Cell(profile_words.with_unit(profiles, j), "name"), *map(as_text, values), tinted(said, apart)])
+        columns.append(
+            [
+                Cell(profile_words.with_unit(profiles, j), "name"),
+                *(profile_words.value_of(profiles, j, one) for one in values),
+                tinted(said, apart),
+            ]
+        )
     whose = moved.site or "all sites"
     heads = Cell("cluster"), *numbers("rows now", f"share then, {whose}", "share now", "points")
     of_columns = Cell("column", "name"), *numbers(f"mean then, {whose}", "mean now", "standard deviations")

@@ -9,6 +9,7 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray
 from flareclust.core.group_kernels import squares_of_each
 from flareclust.core.lloyd import moments, sums_by_label
+from flareclust.data.cells import DAYS, ordered
 from flareclust.evaluation.continuity import Clusters
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.experiment.results.result import Result
@@ -28,6 +29,7 @@ class ClusterMeans:
         means: of their rows (k, d).
         spread: root mean square distance of each cluster's rows to their mean (k,), in standard deviations of the columns.
         center, deviation: mean and standard deviation of all rows (d,); the latter 1 for constant columns.
+        units: of the columns (d,) whose values are words, ordered ones and dates, how a schema writes them; "" for others.
     """
 
     columns: tuple[str, ...]
@@ -36,6 +38,7 @@ class ClusterMeans:
     spread: list[float]
     center: list[float]
     deviation: list[float]
+    units: tuple[str, ...] = ()
 
     @property
     def z(self) -> FloatArray:
@@ -49,12 +52,16 @@ class ClusterMeans:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return asdict(self) | {"columns": list(self.columns)}
+        return asdict(self) | {"columns": list(self.columns), "units": list(self.units)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any] | None) -> "ClusterMeans | None":
         """Return what `to_json` gave; None for None."""
-        return None if values is None else cls(**{**values, "columns": tuple(values["columns"])})
+        return (
+            None
+            if values is None
+            else cls(**{**values, **{name: tuple(values.get(name, ())) for name in ("columns", "units")}})
+        )
 
 
 def cluster_means(result: Result) -> ClusterMeans | None:
@@ -86,7 +93,14 @@ def cluster_means(result: Result) -> ClusterMeans | None:
         _short(np.sqrt(squares[kept] / counts[kept])),
         _short(center),
         _short(deviation),
+        tuple(_unit(result, name) for name in result.columns or ()) if result.words else (),
     )
+
+
+def _unit(result: Result, column: str) -> str:
+    """Return the unit of a column whose values are words; "" for another."""
+    values = result.words.get(column)
+    return "" if values is None else ordered(values) if values else DAYS
 
 
 def _short(values: FloatArray) -> list[float]:

@@ -232,5 +232,6 @@ def _means(found: Sequence[_Found]) -> Table:
 def _mean(one: _Found, r: int | None, j: int) -> Shown:
     if r is None:
         return tinted("", float("nan"))
-    mean = profile_words.number(one.clusters.means[r][j], one.clusters.deviation[j])
+    unit = one.clusters.units[j] if one.clusters.units else ""
+    mean = profile_words.value_text(one.clusters.means[r][j], one.clusters.deviation[j], unit)
     return tinted(mean, float(one.clusters.z[r, j]))
