@@ -98,7 +98,7 @@ def _warnings(warnings: Sequence[str]) -> list[str]:
 
 def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
     """Return a line per cluster, the largest first; nothing where the sizes are not known."""
-    counts = found.result.cluster_rows
+    counts = found.sizes
     if counts is None or not counts.sum():
         return []
     order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())

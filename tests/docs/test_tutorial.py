@@ -92,7 +92,14 @@ def test_the_result_is_that_of_the_page(folder):
     assert all(f"       {cluster}   {rows}  " in PAGE for cluster, rows in enumerate(sizes))
     # Units stand beside the names, in the frame, in the words and in the report.
     units = dict(zip(result.profiles()["column"], result.profiles()["unit"], strict=True))
-    assert units == {"age": "years", "crp": "mg/l", "tumour": "mm", "sex=f": "", "sex=m": "", "stage": "ordered: I < II < III"}
+    assert units == {
+        "age": "years",
+        "crp": "mg/l",
+        "tumour": "mm",
+        "sex=f": "",
+        "sex=m": "",
+        "stage": "ordered: I < II < III",
+    }
     (words,) = [line for line in _profile_lines(result) if not isinstance(line, str)]
     sentences = [str(cell) for cell in words.columns[2].cells]
     assert all(part in " ".join(PAGE.split()) for sentence in sentences for part in sentence.split("; "))

@@ -215,9 +215,8 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
     """Return what is said of each cluster; under differential privacy with noisy sizes, whatever is known of the rows here."""
     if (profiles := found.profiles) is None:
         return []
-    known = found.result.cluster_rows if found.noisy is None else profiles.rows
-    rows: list[int] = (profiles.rows if known is None else known).tolist()
-    total = 0 if known is None else int(known.sum())
+    rows: list[int] = (profiles.rows if found.sizes is None else found.sizes).tolist()
+    total = sum(rows)
     return [
         {
             "rows": rows[c],
@@ -225,6 +224,7 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
             "telling": [one.text for one in profile_words.telling(profiles, c)],
             "words": found.words(c),
             "rule": None if found.exact is None else profile_words.rule_of(found.exact, c),
+            "such": f"groups of {found.row_name}" if found.floor else found.row_name,
         }
         for c in range(found.result.centroids_found)
     ]
@@ -281,7 +281,8 @@ def _measures(found: Summary) -> Table | None:
         rows.append((f"{found.row_name} assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
-        what = f"{found.row_name} that a tree of {len(tree.leaves())} leaves puts into their cluster"
+        of = f"groups of {found.row_name}" if found.floor else found.row_name
+        what = f"{of} that a tree of {len(tree.leaves())} leaves puts into their cluster"
         rows.append((what, profile_words.percent(tree.accuracy)))
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 

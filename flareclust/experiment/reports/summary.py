@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
 from flareclust._foundation.display import rounded
+from flareclust._foundation.typing import IntArray
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
@@ -14,6 +15,8 @@ from flareclust.evaluation.verdict import Verdict, verdict_on
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
+from flareclust.privacy.policy import Policy
+from flareclust.protocol import registry
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
@@ -85,6 +88,45 @@ class Summary:
         """Return the profiles of every other result."""
         return self.profiles if isinstance(self.profiles, Profiles) else None
 
+    @property
+    def sizes(self) -> IntArray | None:
+        """Return the rows of each cluster (k,) that every view shows: of the labels where they are here, else as described; None if unknown.
+
+        Under differential privacy the noisy numbers, whatever is known of the rows here.
+        """
+        known = self.result.cluster_rows if self.noisy is None else self.noisy.rows
+        return self.exact.rows if known is None and self.exact is not None else known
+
+    @property
+    def floor(self) -> int:
+        """Return how many rows each group has at least that the run's own policy puts in the place of rows; 0 where there are none."""
+        policy = self.result.experiment.get("policy")
+        private = "differentially-private" in registry.get(self.result.algorithm).promises
+        return 0 if policy is None or private else Policy.of(policy).min_count
+
+    @property
+    def counted(self) -> str:
+        """Return of which rows sizes are, and of which means and rules; "" where both are of all."""
+        if (profiles := self.exact) is None or self.sizes is None:
+            return ""
+        rows, sites, total, described = self.row_name, "the sites", int(self.sizes.sum()), int(profiles.rows.sum())
+        if not (self.result.labels >= 0).any():
+            of_groups = (
+                ""
+                if self.result.engine not in _REMOTE
+                else f"; one with a policy describes groups of {rows} in their place"
+            )
+            return f"sizes, means and rules are of the {described:,} {rows} that {sites} have described{of_groups}"
+        if not self.floor and described == total:
+            return ""
+        of, why = f"of {described:,} {rows}", "in a cluster of which their site has fewer than three, or min_count"
+        if self.floor:
+            of = f"of groups of {self.floor} or more similar {rows} in their place, which stand for {described:,}"
+            why = f"in no group, or {why}"
+        missing = total - described
+        left = f"; not counted there: {missing:,} {rows}, which are {why}" if missing > 0 else ""
+        return f"sizes are of all {total:,} {rows}, each in the nearest cluster; means and rules are {of}{left}"
+
     def words(self, cluster: int) -> str:
         """Return what is special about a cluster, in one line; "" without profiles."""
         return "" if self.profiles is None else profile_words.sentence(self.profiles, cluster)
@@ -109,7 +151,8 @@ class Summary:
         tree = profiles.tree
         if tree is None or len(leaves := tree.leaves()) < 2:
             return
-        yield f"a tree of {len(leaves)} leaves puts {profile_words.percent(tree.accuracy)} of the {self.row_name} into their cluster; its largest ones:"
+        fitted = f", fitted to groups of {self.row_name} and not to single ones," if self.floor else ""
+        yield f"a tree of {len(leaves)} leaves{fitted} puts {profile_words.percent(tree.accuracy)} of the {self.row_name} into their cluster; its largest ones:"
         for c in range(min(len(profiles.rows), MOST_CLUSTERS)):
             if (leaf := profile_words.rule_of(profiles, c)) is not None:
                 yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"

@@ -27,7 +27,7 @@ from flareclust.experiment.reports.placed import PAGE, moved_tables
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.reports.table import Table as PageTable
-from flareclust.experiment.results.disclosure import disclosure_line, disclosure_of
+from flareclust.experiment.results.disclosure import counts_by_site, disclosure_line, disclosure_of
 from flareclust.experiment.results.result import Result
 from flareclust.federation import OnRound
 from flareclust.federation.site import phases_of, stages_of, steps_to_end
@@ -196,14 +196,16 @@ def _profile_lines(result: Result) -> Iterator[str | Table]:
     if found.profiles is None:
         return
     described, rows = found.described(), found.row_name if found.noisy is None else f"{found.row_name}, noisy"
-    lines = [(c, f"{found.profiles.rows[c]:,}", found.words(c)) for c in described[:MOST_CLUSTERS]]
+    sizes = found.profiles.rows if found.sizes is None else found.sizes
+    lines = [(c, f"{sizes[c]:,}", found.words(c)) for c in described[:MOST_CLUSTERS]]
     yield table_of(*numbers("cluster"), *numbers(rows, no_wrap=True), "what is special about it", rows=lines)
     if (more := len(described) - MOST_CLUSTERS) > 0:
         yield f"and {more} more clusters; report.html has all of them"
+    yield from filter(None, (found.counted,))
     yield from found.notes()
-    if found.exact is not None and len(own := found.exact.site_rows or {}) > 1:
+    if found.exact is not None and len(own := counts_by_site(result)) > 1:
         each = some([f"{site} {rows.sum():,}" for site, rows in own.items()], MOST_CLUSTERS, "more sites")
-        yield f"{found.row_name} of each site that are described: {each}"
+        yield f"{found.row_name} of each site: {each}"
 
 
 def run_lines(run_id: str, page: str | None) -> list[str]:

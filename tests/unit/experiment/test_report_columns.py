@@ -83,7 +83,7 @@ def test_report_terminal_and_notebook_have_the_title_and_the_word_for_rows(resul
     print_result(result)
     said = capsys.readouterr().out
     assert said.startswith("Lung <study>\n")
-    assert "patients of each site that are described: north 120, south 90, west 60" in said
+    assert "patients of each site: north 120, south 90, west 60" in said
     html = result._repr_html_()
     assert "Lung &lt;study&gt;: portfolio" in html
     assert "<td>north</td><td>120</td>" in html

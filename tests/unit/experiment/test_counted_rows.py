@@ -1,0 +1,84 @@
+"""Sizes of clusters are the same in every view, which says once of which rows they are, and of which means and rules are."""
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.summary import summarise
+from flareclust.experiment.reports.terminal import print_result
+
+
+def frame(n: int, seed: int, far: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    rows = pd.DataFrame({"age": rng.normal(30 + 40 * (np.arange(n) % 2), 4), "crp": rng.normal(10, 5, n)})
+    return pd.concat([rows, pd.DataFrame({"age": [900.0 + i for i in range(far)], "crp": [-900.0] * far})])
+
+
+@pytest.fixture(scope="module")
+def sites():
+    return {"north": frame(160, 0, far=3), "south": frame(120, 1)}
+
+
+@pytest.fixture(scope="module")
+def groups(sites):
+    own = {"profile": True, "policy": {"min_count": 5}, "row_name": "patients", "scale": "none"}
+    return flareclust.run("lloyd", sites, k=2, seed=1, **own)
+
+
+def test_every_view_has_the_rows_and_not_the_groups(groups, capsys):
+    sizes = np.bincount(groups.labels, minlength=2)
+    described = groups.arrays["profile_rows"]
+    assert sizes.sum() == 283 > described.sum()
+    print_result(groups)
+    shown, page = " ".join(capsys.readouterr().out.split()), report_page(groups)
+    for cluster, n in enumerate(sizes.tolist()):
+        assert re.search(rf" {cluster} {n} age", shown)
+        assert f"<div>{n} patients (" in page
+    assert "patients of each site: north 163, south 120" in shown
+    left = 283 - int(described.sum())
+    expected = (
+        "izes are of all 283 patients, each in the nearest cluster; means and rules are of groups of 5 or more similar patients in "
+        f"their place, which stand for {described.sum()}; not counted there: {left} patients, which are in no group"
+    )
+    assert shown.count(expected) == page.count(expected) == 1
+
+
+def test_rules_and_the_tree_say_that_they_are_of_groups(groups, capsys):
+    print_result(groups)
+    shown, page = " ".join(capsys.readouterr().out.split()), report_page(groups)
+    assert "leaves, fitted to groups of patients and not to single ones, puts" in shown
+    assert "of such groups of patients are in it" in page
+    assert "groups of patients that a tree of" in page
+
+
+def test_without_a_policy_nothing_is_said_of_groups_and_what_is_not_described_is_counted(sites, capsys):
+    result = flareclust.run("lloyd", sites, k=2, seed=1, profile=True, scale="none")
+    assert summarise(result).sizes.tolist() == np.bincount(result.labels, minlength=2).tolist()
+    print_result(result)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "groups" not in shown + report_page(result)
+    alone = {**sites, "north": frame(160, 0, far=2)}
+    start = np.array([[30.0, 10.0], [70.0, 10.0], [900.0, -900.0]])
+    few = flareclust.run("lloyd", alone, k=3, seed=1, profile=True, scale="none", start=start.tolist())
+    assert summarise(few).counted.startswith(
+        "sizes are of all 282 rows, each in the nearest cluster; means and rules are of 280 rows"
+    )
+    assert (
+        "not counted there: 2 rows, which are in a cluster of which their site has fewer than three"
+        in summarise(few).counted
+    )
+
+
+def test_where_labels_are_at_the_sites_sizes_are_those_that_they_described(groups):
+    none = np.full(len(groups.labels), -1)
+    far = replace(groups, labels=none, site_labels={}, engine="production", experiment={"row_name": "patients"})
+    assert summarise(far).counted == (
+        f"sizes, means and rules are of the {groups.arrays['profile_rows'].sum()} patients that the sites have described; one with a "
+        "policy describes groups of patients in their place"
+    )
+    assert summarise(far).sizes.tolist() == groups.arrays["profile_rows"].tolist()
