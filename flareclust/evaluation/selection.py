@@ -6,7 +6,7 @@ then runs with what it chose.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF, values_needed_for
-from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.outcome import SITE_BY_SITE, Outcome
 
 CHOOSER = "pooled"
 
@@ -118,8 +118,19 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
         bytes_down=choosing.bytes_down + run.bytes_down,
         seconds_local=choosing.seconds_local + run.seconds_local,
         seconds_merge=choosing.seconds_merge + run.seconds_merge,
-        warnings=[*choosing.warnings, *run.warnings],
+        warnings=_warnings_of(choosing.warnings, run.warnings),
     )
+
+
+def _warnings_of(choosing: Sequence[str], run: Sequence[str]) -> list[str]:
+    """Return the warnings of both jobs: what both say once, and which are of the job that chose k alone."""
+    sent_first, sent_then = ([one for one in own if one.startswith(SITE_BY_SITE)] for own in (choosing, run))
+    which = f"the job of {CHOOSER} that chose k"
+    sent = [f"{one} in {which}" for one in sent_first]
+    if sent_first and sent_then:
+        sent = [f"{sent[0]}, and to {sent_then[0].removeprefix(SITE_BY_SITE)} in the job of the run"]
+    first = [f"in {which}: {one}" for one in choosing if one not in (*sent_first, *run)]
+    return [*(sent or sent_then), *first, *(one for one in run if one not in sent_then)]
 
 
 def selection_of(arrays: Mapping[str, Array]) -> criteria.KSelection | None:

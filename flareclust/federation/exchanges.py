@@ -22,6 +22,7 @@ from flareclust.evaluation.batch_effects import hidden_batch_effects
 from flareclust.federation.checkpoint import Progress
 from flareclust.privacy.secure_aggregation.masking import KEY, LEAST_SITES, LONGEST_KEY, MASKED, check_number_of_sites
 from flareclust.privacy.secure_aggregation.server import ServerSums, of_other_width, unusable
+from flareclust.protocol.outcome import SITE_BY_SITE
 from flareclust.protocol.replies import ALL, SiteReply, accept, stacked
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.schema import Schema, nbytes, plain
@@ -422,10 +423,7 @@ class SecureExchanges(Exchanges):
         """Return the usual warnings, what was not masked, why there are no metrics, and clusters that are one site's."""
         found = super().warnings()
         if self.unmasked:
-            found.append(
-                f"secure_sums masked what adds up over sites; what they sent in the steps {', '.join(self.unmasked)} does not, and "
-                "reached the server as it is, site by site"
-            )
+            found.append(f"{SITE_BY_SITE}{', '.join(self.unmasked)}")
         if self.unassessed:
             why = "since the masked sums of all sites are needed for them"
             found.append(f"there are no metrics, {why}: {self.unassessed}")

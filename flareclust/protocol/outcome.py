@@ -33,6 +33,11 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
     }
 )
 
+#: What the warning begins with that names the steps whose replies secure sums cannot mask.
+SITE_BY_SITE = (
+    "secure_sums masked what adds up over sites; what does not reached the server as it is, site by site: replies to "
+)
+
 #: The folder of a downloaded job that holds its result.
 _WORKSPACE = "workspace"
 

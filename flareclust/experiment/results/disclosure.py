@@ -179,7 +179,7 @@ class _Outputs:
     def _of_one_site(self) -> Iterator[Finding]:
         """Give what is to say of clusters whose rows are those of a single site."""
         if self.secure_sums is not None:
-            yield Finding(PASS, "with secure sums nobody knows whether a cluster is of one site only")
+            yield Finding(PASS, "with secure sums the server does not know whether a cluster is of one site only")
         elif not self.site_rows:
             yield Finding(REVIEW, "whether a cluster is of one site only is not known")
         else:

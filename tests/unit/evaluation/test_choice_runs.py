@@ -1,6 +1,7 @@
 """Runs that choose k, also for another algorithm, and k = 15 on the S-sets."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.evaluation import criteria
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import make_experiment
+from flareclust.experiment.reports.page import report_page
 from flareclust.protocol.registry import get
 from tests.unit.evaluation.choice_cases import sites
 
@@ -137,7 +139,7 @@ def test_a_choice_by_few_of_the_sites_is_a_warning():
     ]
     assert not any(text.startswith("k was") for text in flareclust.run("pooled", rows, k="2..6").warnings)
     by_other = flareclust.run("kfed", small, k="2..16")
-    assert any(text.startswith("k was chosen by") for text in by_other.warnings)
+    assert any("that chose k: k was chosen by" in text for text in by_other.warnings)
 
 
 def test_a_rule_asks_for_no_more_than_it_needs():
@@ -170,3 +172,22 @@ def test_fifteen_clusters_are_found_in_the_s_sets(name, shared_data):
 
 def test_another_algorithm_gets_fifteen_too(shared_data):
     assert flareclust.run("feca", data="s1", k="5..25", criterion="davies-bouldin", n_init=3).centroids_found == 15
+
+
+def test_what_secure_sums_do_not_mask_is_said_once_and_by_job():
+    told = "secure_sums masked what adds up over sites; what does not reached the server as it is, site by site: replies to "
+    first = "cluster, score_inertia in the job of pooled that chose k"
+    for algorithm, steps in (("lloyd", first), ("portfolio", f"{first}, and to cluster in the job of the run")):
+        result = flareclust.run(algorithm, sites(), k="2..5", secure_sums=True)
+        assert [text for text in result.warnings if "secure_sums" in text] == [told + steps]
+    page = report_page(result)
+    assert "With secure sums the server does not know the clusters of a single site. The maps below show them" in page
+    hidden = report_page(replace(result, sites={}))
+    assert "The maps below" not in hidden
+
+
+def test_warnings_of_the_job_that_chooses_say_so_and_are_not_repeated():
+    of_both, of_first, of_run = "south refuses", "cluster 3 may be a batch effect", "few rows"
+    outcome = run_inprocess(get("pooled"), {}, sites(), JobOptions(k=4))
+    first, then = replace(outcome, warnings=[of_both, of_first]), replace(outcome, warnings=[of_both, of_run])
+    assert choice.joined(first, then).warnings == [f"in the job of pooled that chose k: {of_first}", of_both, of_run]

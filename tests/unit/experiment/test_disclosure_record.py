@@ -97,7 +97,7 @@ def test_few_rows_at_a_site_saturate():
 def test_secure_sums_are_stated(plain):
     record = flareclust.run("lloyd", data="iris", secure_sums=True, **OWN).disclosure()
     assert record["rule"]["secure_sums"] == {"sites": 3, "least_sites": None}
-    assert "nobody knows whether a cluster is of one site only" in record["results"]["clusters"]["summary"]
+    assert "the server does not know whether a cluster is of one site only" in record["results"]["clusters"]["summary"]
     assert "site_rows" not in record["results"]
     assert plain.disclosure()["rule"]["secure_sums"] is None
 
