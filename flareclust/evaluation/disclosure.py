@@ -46,6 +46,7 @@ class Rule:
     Attributes:
         threshold: a cell of fewer rows fails.
         known: whether it is that of the sites' policy; else it is the default, and no output passes.
+        no_policy: whether it is known that there is none, as of simulated sites without one.
         noise: the terms of differential privacy, such as `epsilon` and `delta`; None without.
         row_name: what rows are called.
     """
@@ -54,11 +55,17 @@ class Rule:
     known: bool = False
     noise: Mapping[str, Any] | None = None
     row_name: str = "rows"
+    no_policy: bool = False
 
     @property
     def source(self) -> str:
         """Return whose rule it is."""
-        return "the sites' policy" if self.known else "the default, since the sites' policy is not known here"
+        return "the sites' policy" if self.known else f"the default, since {self.why_default}"
+
+    @property
+    def why_default(self) -> str:
+        """Return why the rule is not that of a policy."""
+        return "the sites have no policy" if self.no_policy else "the sites' policy is not known here"
 
 
 @dataclass(frozen=True)
@@ -267,7 +274,7 @@ def _findings(output: Output, rule: Rule, *, covered: bool) -> Iterator[Finding]
             f"class disclosure: in {_many(output.same, 'cell')} all {rule.row_name} have the same value, which the mean is",
         )
     if not rule.known:
-        yield Finding(REVIEW, "the sites' policy is not known here")
+        yield Finding(REVIEW, rule.why_default)
 
 
 def _of_noise(rule: Rule) -> Iterator[Finding]:

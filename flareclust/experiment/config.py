@@ -5,7 +5,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -26,6 +26,9 @@ from flareclust.privacy.policy import DP, PER_ID, Policy, read_policy
 from flareclust.protocol import registry
 
 Engine = Literal["inprocess", "devices", "simulator", "poc", "production"]
+
+#: The engines whose sites read their tables themselves, and may have policies of their own.
+REMOTE: Sequence[Engine] = ("poc", "production")
 
 #: The engines with sites that are drawn for a round, or drop out of it.
 _SAMPLING_ENGINES = ("inprocess", "devices")
@@ -142,6 +145,7 @@ class Experiment(RunSettings, ExpectedSites):
     dropout: float = setting("dropout", ge=0, lt=1)
     params: dict[str, Any] = Field(default_factory=dict, description="The algorithm's own parameters.")
     policy: Annotated[dict[str, Any] | None, AfterValidator(_checked_policy)] = setting("policy")
+    policy_file: str | None = Field(default=None, description="The file that the policy was read from.")
     match_to: str | None = setting("match_to", min_length=1)
     title: Annotated[str | None, AfterValidator(_in_one_line)] = setting("title", min_length=1, max_length=120)
     row_name: Annotated[str, AfterValidator(_in_one_line)] = setting("row_name", min_length=1, max_length=30)
@@ -361,6 +365,8 @@ def make_experiment(**settings: Any) -> Experiment:
     for name in settings.keys() & {"columns", "expect_sites"}:
         settings[name] = tuple(settings[name])
     if "policy" in settings:
+        if isinstance(settings["policy"], str | Path):
+            settings["policy_file"] = str(Path(settings["policy"]).absolute())
         settings["policy"] = read_policy(settings["policy"]).to_json()
     if settings.get("engine") == "poc":
         settings |= _of_poc(settings)

@@ -23,6 +23,9 @@ _VALUED = (
 )
 
 
+#: What stands in a command for the file of a policy that was given as a mapping.
+UNNAMED_POLICY = "policy.yaml"
+
 #: Those that `flareclust stability` does not have: it runs in one process, and describes no clusters.
 _NOT_OF_STUDIES = tuple(name for name in (*_VALUED, "profile") if name not in COMMANDS["stability"])
 
@@ -57,7 +60,7 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
     if experiment.get("secure_sums"):
         words.append("--secure-sums")
     if experiment.get("policy"):
-        words += ["--policy", "policy.yaml"]
+        words += ["--policy", experiment.get("policy_file") or UNNAMED_POLICY]
     if experiment.get("profile") is not None:
         words.append("--profile" if experiment["profile"] else "--no-profile")
     for name, value in _given(experiment).items():

@@ -17,11 +17,11 @@ from flareclust._foundation.version import __version__
 from flareclust.evaluation import null_reference, profile_words
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.noisy_profiles import FREE
-from flareclust.experiment.config import OWN_ROWS
+from flareclust.experiment.config import OWN_ROWS, REMOTE
 from flareclust.experiment.plotting.style import cluster_colour, png
 from flareclust.experiment.reports.charts import RowMap
 from flareclust.experiment.reports.columns import columns_left_out, heat_tables, site_tables
-from flareclust.experiment.reports.command import command_of, study_command
+from flareclust.experiment.reports.command import UNNAMED_POLICY, command_of, study_command
 from flareclust.experiment.reports.html import cluster_cell, render, stacked
 from flareclust.experiment.reports.outcomes import view_of_outcomes
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
@@ -158,6 +158,8 @@ def report_page(result: "Result") -> str:
         federated=result.outcome is not None and algorithm.federated,
         messages=_messages(result),
         policy=result.experiment.get("policy") or {},
+        unnamed_policy=UNNAMED_POLICY,
+        remote=REMOTE,
         private=_private(result) if "differentially-private" in algorithm.promises else None,
         split=budget_split(result, lambda step: _step_words(step, found.row_name), "; "),
         disclosure=(record := disclosure_of(result)),

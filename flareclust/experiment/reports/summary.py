@@ -12,6 +12,7 @@ from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.evaluation.verdict import Verdict, verdict_on
+from flareclust.experiment.config import REMOTE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
@@ -21,9 +22,6 @@ from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
-
-#: The engines whose sites read their tables themselves.
-_REMOTE = ("poc", "production")
 
 #: So many clusters are listed where there is little room.
 MOST_CLUSTERS = 20
@@ -61,9 +59,7 @@ class Summary:
         """Return whether the clusters can be trusted."""
         result = self.result
         silhouette = result.metrics.get("simplified_silhouette")
-        return verdict_on(
-            result.stability, result.null, silhouette, remote=result.engine in _REMOTE, rows=self.row_name
-        )
+        return verdict_on(result.stability, result.null, silhouette, remote=result.engine in REMOTE, rows=self.row_name)
 
     @property
     def unread(self) -> str:
@@ -71,7 +67,7 @@ class Summary:
 
         Real sites do not tell their numbers: a single row without a value would be one that others know of.
         """
-        if self.result.engine not in _REMOTE:
+        if self.result.engine not in REMOTE:
             return ""
         return (
             f"how many {self.row_name} each site left out in reading its table, since a cell is missing, an id comes twice or was "
@@ -113,7 +109,7 @@ class Summary:
         if not (self.result.labels >= 0).any():
             of_groups = (
                 ""
-                if self.result.engine not in _REMOTE
+                if self.result.engine not in REMOTE
                 else f"; one with a policy describes groups of {rows} in their place"
             )
             return f"sizes, means and rules are of the {described:,} {rows} that {sites} have described{of_groups}"

@@ -16,6 +16,7 @@ from flareclust.evaluation.disclosure import DISCLOSURE, FAIL, PASS, REVIEW, SAT
 from flareclust.evaluation.dominance import Dominance, dominance_by_moments, dominance_in
 from flareclust.evaluation.outcomes import outcomes_of
 from flareclust.evaluation.profiles import Profiles, profiles_of
+from flareclust.experiment.config import REMOTE
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.preparation import result as partial
@@ -89,7 +90,9 @@ class _Outputs:
         """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
         policy, rows = self.result.experiment.get("policy"), self.result.row_name
         if not self.is_private:
-            return Rule(row_name=rows) if policy is None else Rule(int(policy["min_count"]), known=True, row_name=rows)
+            if policy is not None:
+                return Rule(int(policy["min_count"]), known=True, row_name=rows)
+            return Rule(row_name=rows, no_policy=self.result.engine not in REMOTE)
         terms = (policy or {}).get("differential_privacy") or {}
         names = (
             "epsilon",

@@ -339,6 +339,18 @@ class Ended:
             named = [f"{site} {numbers[site]:,} of {read[site].of:,}" for site in having]
             at = "" if self.experiment.secure_sums or not named else f": {some(named, _MOST_NAMED, 'more sites')}"
             yield f"{found}{at}"
+        silent = [site for site, own in tables.items() if self._hides_repeats(own, read[site].repeated)]
+        if silent:
+            of = "any site" if self.experiment.secure_sums else some(silent, _MOST_NAMED, "more sites")
+            yield (
+                f"whether {self.row_name} of {of} repeat an id is not said, since the sites' policy lets out no number below {floor}; at the "
+                "site flareclust schema check FILE --schema SCHEMA counts them"
+            )
+
+    def _hides_repeats(self, table: Table, said: int) -> bool:
+        """Whether rows of a table may have one id, whose number a policy keeps back."""
+        under_policy, read = self.experiment.policy is not None, table.rows_read
+        return under_policy and not said and table.ids is not None and read.of > 0 and read.duplicates != "refuse"
 
     @property
     def _protected(self) -> bool:

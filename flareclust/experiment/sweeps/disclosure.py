@@ -25,7 +25,7 @@ def sweep_disclosure(done: Sequence[TrialRun], files: Sequence[str], clusters: S
     """
     policies = [one.trial.params.get("policy") for one in done]
     floors = [int(policy["min_count"]) for policy in policies if policy]
-    rule = Rule(min(floors), known=True) if floors and len(floors) == len(done) else Rule()
+    rule = Rule(min(floors), known=True) if floors and len(floors) == len(done) else Rule(no_policy=not floors)
     return record_of_all(_outputs(done, files, clusters), rule, "", "")
 
 

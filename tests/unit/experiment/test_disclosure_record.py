@@ -43,6 +43,12 @@ def test_under_a_policy_its_floor_is_the_rule(under_policy):
 def test_without_a_policy_nothing_passes(plain):
     assert "pass" not in statuses(plain).values()
     assert statuses(plain)["clusters"] == "review"
+    rule = plain.disclosure()["rule"]
+    assert rule["source"] == "the default, since the sites have no policy"
+    assert "not known here" not in json.dumps(plain.disclosure()["results"]["clusters"])
+    assert "(the default, since the sites have no policy)" in report_page(plain)
+    remote = replace(plain, engine="production").disclosure()
+    assert remote["rule"]["source"] == "the default, since the sites' policy is not known here"
     bins = plain.arrays["profile_bins"]
     assert plain.disclosure()["results"]["bins"]["properties"]["smallest_cell"] == bins[bins > 0].min()
 

@@ -12,6 +12,7 @@ from flareclust.cli.settings import parse_settings
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.prepare import prepare
 from flareclust.experiment.reports.command import command_of
+from flareclust.experiment.reports.page import report_page
 from flareclust.protocol.outcome import read
 
 SCHEMA = """
@@ -84,6 +85,31 @@ def test_expected_sites_and_the_wait_for_them_are_in_the_command():
     words = printed("lloyd", **kit, expect_sites=("a", "b"), wait_for=2, wait_seconds=60)
     options = [words[words.index(option) + 1] for option in ("--expect-sites", "--wait-for", "--for")]
     assert options == ["a,b", "2", "60"]
+
+
+def test_the_file_of_a_policy_is_found_from_every_folder(tables, monkeypatch):
+    (tables / "strict.yaml").write_text("min_count: 5\n")
+    own = {
+        "data": str(tables / "data"),
+        "partition": "none",
+        "schema": str(tables / "schema.yaml"),
+        "engine": "inprocess",
+    }
+    words = printed("lloyd", **own, policy="strict.yaml")
+    assert words[words.index("--policy") + 1] == str(tables / "strict.yaml")
+    result = flareclust.run("lloyd", **own | {"k": 2}, policy="strict.yaml", out=tables / "out")
+    for page in (report_page(result), report_page(flareclust.load_result(tables / "out"))):
+        assert f"--policy {tables / 'strict.yaml'}" in page
+        assert "is the file with the sites" not in page
+    unnamed = flareclust.run("lloyd", **own | {"k": 2}, policy={"min_count": 5})
+    assert "--policy policy.yaml" in report_page(unnamed)
+    assert "policy.yaml is the file with the sites&#39; policy." in report_page(unnamed)
+    elsewhere = tables / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    again = CliRunner().invoke(app, [*shlex.split(command_of(result.experiment))[1:], "--no-track", "--out", "b"])
+    assert again.exit_code == 0, again.output
+    np.testing.assert_array_equal(read(elsewhere / "b")[0].centroids, result.centroids)
 
 
 @pytest.fixture

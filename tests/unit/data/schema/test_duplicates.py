@@ -153,13 +153,34 @@ def test_results_and_labels_of_runs(folder):
     expected = kept.site_labels["north"][list(KEPT["last"])]
     assert len({*zip(last.site_labels["north"], expected, strict=True)}) == 2
     # Of a site under a policy with a floor of 3, two rows are not counted.
-    assert "20 of 142 rows were left out" in clustered("last", policy={"min_count": 3}).warnings[-1]
+    counted, silent = clustered("last", policy={"min_count": 3}).warnings[-2:]
+    assert "20 of 142 rows were left out" in counted
+    assert silent.startswith(
+        "whether rows of south repeat an id is not said, since the sites' policy lets out no number below 3; at the"
+    )
     assert call("assign", folder / "out", "--data", "data/north.csv", "--schema", "schema.yaml", "--out", "late") == 0
     labels = pd.read_csv(folder / "late" / "labels.csv")
     assert labels.iloc[:, 1].tolist() == [IDS[i] for i in KEPT["last"]]
     np.testing.assert_array_equal(labels["label"], last.site_labels["north"])
     with pytest.raises(TableFaults, match="patient: 20 rows have the id of an earlier row"):
         clustered("refuse")
+
+
+@pytest.mark.parametrize("repeated", [0, 2])
+def test_a_policy_that_hides_how_many_repeat_an_id_is_said_whether_any_does_or_not(folder, repeated):
+    for site in ("north", "south"):
+        table = frame().assign(patient=[f"p{i}" for i in range(N - repeated)] + [f"p{i}" for i in range(repeated)])
+        table.to_csv(folder / "data" / f"{site}.csv", index=False)
+    said = [note for note in clustered("keep", policy={"min_count": 3}).warnings if " id" in note]
+    assert [note.partition(",")[0] for note in said] == ["whether rows of north"]
+    assert said[0].startswith("whether rows of north, south repeat an id is not said")
+    own = {"policy": {"min_count": 3}, "secure_sums": True, "row_name": "patients"}
+    pd.read_csv(folder / "data" / "north.csv").to_csv(folder / "data" / "west.csv", index=False)
+    hidden = [note for note in clustered("keep", **own).warnings if " id" in note]
+    assert len(hidden) == 1
+    assert hidden[0].startswith("whether patients of any site repeat an id is not said")
+    if not repeated:
+        assert not [note for note in clustered("refuse", policy={"min_count": 3}).warnings if " id" in note]
 
 
 def test_draft_and_check_count_them(folder, capsys):
