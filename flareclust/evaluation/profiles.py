@@ -19,7 +19,7 @@ _QUANTILES = {"q25": 0.25, "median": 0.5, "q75": 0.75}
 #: Mean and median of a skewed column are so many standard deviations apart; those of an exponential distribution are 0.31 apart.
 _SKEWED = 0.2
 
-#: Sums of whole numbers may be off by this part of their size.
+#: Sums of integers may be off by this part of their size.
 _ROUNDING = 1e-9
 
 #: So many deviations of a cluster around its mean are where the outer bins end, which are open.
@@ -140,7 +140,7 @@ class Profiles:
     def level_counts(self) -> Mapping[int, IntArray]:
         """Return the known cells (k, l) of each cluster by their ordered value, of the ordered columns by their places.
 
-        Of a column whose bins tell its values apart, and whose cells are values: the means of groups that policies put in the place
+        Of a column whose bins tell its values apart, and whose cells are values: the means of groups that stand in the place
         of rows lie between them.
         """
         found: dict[int, IntArray] = {}
