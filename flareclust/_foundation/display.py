@@ -1,12 +1,16 @@
 """Text for terminals and messages: nothing in it that a terminal obeys, and nothing without end."""
 
 import math
+import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 #: Characters of a value in a message, and of a message about a wrong request.
 LONGEST_VALUE, _LONGEST_MESSAGE = 80, 1500
+
+#: The word for rows where it is no part of a setting.
+_ROWS = re.compile(r"(?<![-=\"'])\brows\b(?![-=\"']| without clusters)")
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LONGEST_VALUE
@@ -56,6 +60,14 @@ def signed(value: float, decimals: int) -> str:
     """Return a number as `rounded` does, with its sign."""
     text = rounded(value, decimals)
     return text if text.startswith("-") else f"+{text}"
+
+
+def in_unit(text: str, row_name: str) -> str:
+    """Return a text of the product with what a run calls its rows; settings such as drop-rows and seeds=rows keep their names.
+
+    Rows without clusters are nobody's, and keep theirs.
+    """
+    return _ROWS.sub(lambda _: row_name, text)
 
 
 def number_or_dash(value: float) -> str:

@@ -14,10 +14,10 @@ def withdraw(
     ids: Annotated[
         Path | None, typer.Option(help="A file with ids, one a line. Without it: say what is withdrawn.")
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take these ids off the list.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Take the ids of the file off the list.")] = False,
     site: Annotated[str | None, typer.Option(help="The site's name; that of the kit's folder.")] = None,
 ) -> None:
-    """Leave the rows with these ids out of all later jobs at a site, and say which earlier jobs had some. Nothing is sent."""
+    """Leave the rows with the ids of a file out of all later jobs at a site, and say which earlier jobs had some. Nothing is sent."""
     from flareclust.sites import withdrawn
     from flareclust.sites.check import local_of, withdrawn_hints, withdrawn_words
     from flareclust.sites.config import CONFIG_FILE
@@ -68,7 +68,7 @@ def _say_held(kit: Path, ids: "frozenset[str] | list[str]") -> None:
     unknown = sum(number is None for number in found)
     if had:
         say(
-            f"{len(had):,} earlier job{'' if len(had) == 1 else 's'} had rows of these ids, the last one {had[-1].job} "
+            f"{len(had):,} earlier job{'' if len(had) == 1 else 's'} had rows of the withdrawn ids, the last one {had[-1].job} "
             f"{had[-1].name}: flareclust site log"
         )
     if unknown:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pydantic import Field, model_validator
 
+from flareclust._foundation.display import all_of
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
@@ -13,6 +14,10 @@ from flareclust.core.outcomes import Kind, OutcomeForm
 
 if TYPE_CHECKING:
     from flareclust.data.schema.columns import ColumnSchema
+
+
+#: What an outcome can be.
+_EXPECTED = "time, event and until, such as {time: days, event: died=yes, until: 1800}, or value alone"
 
 
 class OutcomeSchema(Settings):
@@ -35,10 +40,19 @@ class OutcomeSchema(Settings):
     def _one_kind(self) -> "OutcomeSchema":
         timed = (self.time, self.event, self.until)
         if (self.value is None) != all(timed) or (self.value is not None and any(timed)):
-            raise ValueError(
-                "outcome: expected time, event and until, such as {time: days, event: died=yes, until: 1800}, or value alone"
-            )
+            raise ValueError(f"outcome: {self._problem}expected {_EXPECTED}")
         return self
+
+    @property
+    def _problem(self) -> str:
+        """Return what is missing, or too much."""
+        if self.value is not None:
+            return "value stands alone, without time, event and until; "
+        missing = [name for name in ("time", "event", "until") if not getattr(self, name)]
+        if len(missing) == 3:
+            return ""
+        end = " (until is the last time that counts, in the unit of the times)" if "until" in missing else ""
+        return f"{all_of(missing)} {'is' if len(missing) == 1 else 'are'} missing{end}; "
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def columns_left_out(profiles: Profiles | NoisyProfiles) -> str:
     """Return how many columns the tables have of how many, where these are more, and of which the logarithms are clustered."""
     d = len(profiles.columns)
     logs = [profile_words.with_unit(profiles, j) for j in range(d) if without_log(profiles.unit(j)) is not None]
-    means = f" Of {', '.join(logs)} logarithms are clustered (transform: log): a mean is expm1 of the mean of log1p, near the geometric mean."
+    means = f" Of {', '.join(logs)} logarithms are clustered (transform: log): a mean is that of the logarithms with the log scale undone, near the geometric mean."
     said = means if logs else ""
     return f"{said} The {_MOST_COLUMNS} columns that differ most of {d}." if d > _MOST_COLUMNS else said
 
@@ -139,7 +139,7 @@ def _spread_in(profiles: Profiles, j: int, c: int, shown: str) -> tuple[str, str
     log = without_log(profiles.unit(j)) is not None
     low, middle, high = _quartiles(profiles, j, c)
     deviation = profile_words.number(profiles.sd[c, j], profiles.overall[1][j])
-    hint = f", standard deviation {deviation}{' of log1p' if log else ''}, median {middle} ({low} to {high})"
+    hint = f", standard deviation {deviation}{' on the log scale' if log else ''}, median {middle} ({low} to {high})"
     if profiles.skewed[j]:
         return hint, middle, [f"({low} to {high})"]
     days = " days" if profiles.unit(j) == DAYS else ""

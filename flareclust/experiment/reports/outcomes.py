@@ -93,66 +93,54 @@ def _between(low: float, high: float, percent: bool = False) -> str:
     return f"{show(low)} to {show(high)}"
 
 
-def _row_heads(found: ClusterOutcomes, row_name: str) -> list[Cell]:
-    """Return the heads of the columns with rows, one more where some are in no outcome."""
-    return list(numbers(row_name, *(["not counted"] if found.not_counted.any() else [])))
-
-
-def _row_cells(found: ClusterOutcomes, c: int) -> list[str]:
-    """Return the cells of a cluster below `_row_heads`."""
-    return [f"{found.rows[c]:,}", *([f"{found.not_counted[c]:,}"] if found.not_counted.any() else [])]
+def _table(found: ClusterOutcomes, row_name: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+    """Return the table with a line per cluster: its rows, these columns, and last how many rows are in no outcome, where some are."""
+    k, left_out = len(found.rows), found.not_counted
+    last = ["not counted"] if left_out.any() else []
+    rows = [
+        [cluster_cell(c, k), f"{found.rows[c]:,}", *lines[c], *(f"{left_out[c]:,}" for _ in last)] for c in range(k)
+    ]
+    return Table([Cell("cluster"), *numbers(row_name, *heads, *last)], rows)
 
 
 def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
-    own, k = found.table(), len(found.rows)
-    last = f"{found.form.times[-1]:g}"
-    heads = [
-        Cell("cluster"),
-        *_row_heads(found, row_name),
-        *numbers("events", "median", f"without it at {last}", "95 % interval"),
-    ]
-    rows = []
-    for c in range(k):
-        median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
+    own = found.table()
+    lines = []
+    for c in range(len(found.rows)):
         known = own["rows"][c] > 0
-        share = profile_words.percent(own["survival"][c]) if known else "–"  # noqa: RUF001
+        median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
+        share = profile_words.percent(own["survival"][c])
         interval = _between(own["lower"][c], own["upper"][c], percent=True)
-        counts = *_row_cells(found, c), f"{own['events'][c]:,}"
-        rows.append([cluster_cell(c, k), *counts, median if known else "–", share, interval])  # noqa: RUF001
-    return Table(heads, rows)
+        shown = (median, share) if known else ("–", "–")  # noqa: RUF001
+        lines.append([f"{own['events'][c]:,}", *shown, interval])
+    heads = ("events", "median", f"without it at {found.form.times[-1]:g}", "95 % interval")
+    return _table(found, row_name, heads, lines)
 
 
 def _share_table(found: ClusterOutcomes, row_name: str) -> Table:
-    own, k = found.table(), len(found.rows)
+    own = found.table()
     shown = found.values[1:] if len(found.values) == 2 else found.values
-    heads = [Cell("cluster"), *_row_heads(found, row_name), *numbers(*shown)]
-    rows: list[list[object]] = [[cluster_cell(c, k), *_row_cells(found, c)] for c in range(k)]
-    lines = zip(*(own[name] for name in ("cluster", "value", "share", "lower", "upper")), strict=True)
-    for c, value, share, low, high in lines:
+    lines: list[list[str]] = [[] for _ in found.rows]
+    for c, value, share, low, high in zip(
+        *(own[name] for name in ("cluster", "value", "share", "lower", "upper")), strict=True
+    ):
         if value in shown:
             known = np.isfinite(share)
             text = f"{profile_words.percent(share)} ({_between(low, high, percent=True)})" if known else "–"  # noqa: RUF001
-            rows[c].append(text)
-    return Table(heads, rows)
+            lines[c].append(text)
+    return _table(found, row_name, shown, lines)
 
 
 def _mean_table(found: ClusterOutcomes, row_name: str) -> Table:
-    own, k = found.table(), len(found.rows)
-    heads = [
-        Cell("cluster"),
-        *_row_heads(found, row_name),
-        *numbers("mean", "standard deviation", "95 % interval of the mean"),
-    ]
-    rows = [
+    own = found.table()
+    lines = [
         [
-            cluster_cell(c, k),
-            *_row_cells(found, c),
             *(f"{own[name][c]:.4g}" if np.isfinite(own[name][c]) else "–" for name in ("mean", "sd")),  # noqa: RUF001
             _between(own["lower"][c], own["upper"][c]),
         ]
-        for c in range(k)
+        for c in range(len(found.rows))
     ]
-    return Table(heads, rows)
+    return _table(found, row_name, ("mean", "standard deviation", "95 % interval of the mean"), lines)
 
 
 def _ticks(found: ClusterOutcomes) -> list[int]:

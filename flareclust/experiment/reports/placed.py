@@ -46,7 +46,7 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
             ]
         )
     whose = moved.site or "all sites"
-    heads = Cell("cluster"), *numbers("rows now", f"share then, {whose}", "share now", "points")
+    heads = Cell("cluster"), *numbers(f"{profiles.row_name} now", f"share then, {whose}", "share now", "points")
     of_columns = Cell("column", "name"), *numbers(f"mean then, {whose}", "mean now", "standard deviations")
     return Table(heads, shares), Table(of_columns, columns)
 
@@ -67,6 +67,7 @@ def placed_page(moved: Moved, file: str, rows: int, date: str, notes: Sequence[s
         "placed.html",
         file=file,
         rows=rows,
+        row_name=moved.profiles.row_name,
         date=date,
         notes=notes,
         said=said,

@@ -70,11 +70,25 @@ def table_of(*heads: str | Column | Cell, rows: Iterable[Iterable[object]], titl
     return table
 
 
-def _plain(table: PageTable) -> Table:
-    """Return a table of a page with the texts of its cells."""
-    rows = ([cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows)
-    first, *others = table.heads
-    return table_of(Column(escape(first.text), no_wrap=True), *others, rows=rows)
+def _fitting(table: PageTable, width: int) -> Iterator[Table]:
+    """Give a table of a page with the texts of its cells: as it is, or where that is too wide its first columns, then the others below.
+
+    Each part begins with the first column of the table, and has one more at least.
+    """
+    lines = [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows]
+    columns = [[head.text, *(line[j] for line in lines)] for j, head in enumerate(table.heads)]
+    wide = [2 + max(len(str(text)) for text in column) for column in columns]  # rich puts a space on each side
+    first, *others = range(len(columns))
+    parts, room = [[first]], width - wide[first]
+    for j in others:
+        if len(parts[-1]) > 1 and wide[j] > room:
+            parts.append([first])
+            room = width - wide[first]
+        parts[-1].append(j)
+        room -= wide[j]
+    for part in parts:
+        named = Column(escape(table.heads[first].text), no_wrap=True)
+        yield table_of(named, *(table.heads[j] for j in part[1:]), rows=([line[j] for j in part] for line in lines))
 
 
 def numbers(*heads: str, **how: Any) -> list[Column]:
@@ -146,7 +160,10 @@ def print_result(result: Result) -> None:
     for line in _profile_lines(result):
         console.print(line) if isinstance(line, Table) else say(line)
     for part in outcome_lines(result.arrays, found.row_name):
-        say(part) if isinstance(part, str) else console.print(_plain(part))
+        if isinstance(part, str):
+            say(part)
+        else:
+            console.print(*_fitting(part, console.width), sep="")
     if found.continuity:
         say(found.continuity)
     if (chosen := found.choice) is not None:
@@ -409,7 +426,7 @@ def print_site_log(jobs: "Sequence[JobLine]", held: Sequence[int | None] | None 
             words.append(f"{'answered without numbers' if job.accepted else 'refused'}: {job.refused}")
         words.append(f"{job.withdrawn:,} rows left out" if job.withdrawn else "")
         words.append(
-            "not known which rows it had" if had is None else f"had rows of {had:,} of these ids" if had else ""
+            "not known which rows it had" if had is None else f"had rows of {had:,} of the withdrawn ids" if had else ""
         )
         say("  ".join(word for word in words if word))
 
@@ -431,8 +448,7 @@ def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = (), m
         print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
     else:
         for table in moved_tables(moved):
-            rows = ([cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows)
-            Console().print(table_of(*table.heads, rows=rows))
+            (console := Console()).print(*_fitting(table, console.width), sep="")
         for sentence in moved.sentences():
             say(sentence)
     for note in notes:

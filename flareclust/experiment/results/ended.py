@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 
-from flareclust._foundation.display import shown, some
+from flareclust._foundation.display import in_unit, shown, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import moments_of_all
 from flareclust.data.cells import log_helps
@@ -158,7 +158,7 @@ class Ended:
     def warnings(self) -> list[str]:
         """Return what the user should know, a sentence each."""
         unassigned = sum(int((found < 0).sum()) for found in self.outcome.labels.values())
-        return [
+        found = [
             *self._of_clusters(),
             *self._of_the_choice(),
             *self._of_the_assessment(),
@@ -168,6 +168,7 @@ class Ended:
             *partial.warnings(self.outcome.arrays, unassigned),
             *self._of_shifted_sites(of_columns),
         ]
+        return [in_unit(text, self.row_name) for text in found]
 
     def _of_clusters(self) -> Iterator[str]:
         outcome, k = self.outcome, self.k

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.display import in_unit
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import assign
@@ -78,7 +79,7 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
         job=outcome.job or None,
         experiment=experiment.model_dump(mode="json", exclude={"tracking_uri"}),
         outcome=outcome,
-        left_out=left_out(outcome),
+        left_out={site: in_unit(why, experiment.row_name) for site, why in left_out(outcome).items()},
         assessed=ended.assessed,
         schema=prepared.schema,
         words=prepared.words,

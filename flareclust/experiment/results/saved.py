@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.display import shown
+from flareclust._foundation.display import in_unit, shown
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import IntArray
 from flareclust._foundation.version import __version__
@@ -58,7 +58,9 @@ def read_result(folder: Path) -> Result:
         site_rows=site_rows,
         arrays=outcome.arrays,
         columns=None if columns is None else tuple(columns),
-        left_out=left_out(outcome),
+        left_out={
+            site: in_unit(why, str(experiment.get("row_name", "rows"))) for site, why in left_out(outcome).items()
+        },
         job=about.get("job"),
         experiment=experiment,
         outcome=outcome,

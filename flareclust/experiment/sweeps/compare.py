@@ -209,7 +209,7 @@ def _share(one: _Found, cluster: int, *, first: bool) -> str | Shown:
     if cluster not in one.places:
         return "none"
     r, moved = one.places[cluster]
-    far = f"moved {moved:.0%}".replace("%", " %") if moved <= 1 else "another cluster"
+    far = f"mean moved {moved:.0%}".replace("%", " %") if moved <= 1 else "another cluster"
     share = profile_words.percent(one.clusters.rows[r] / sum(one.clusters.rows))
     return share if first else Shown(share, "n", lines=[far], line_kind="soft")
 

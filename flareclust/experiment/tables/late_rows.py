@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flareclust._foundation.display import in_unit
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
@@ -134,13 +135,15 @@ def notes_on(folder: Path, table: Table) -> list[str]:
     assessed = (about.get("assessed") or {}).get("rows")
     notes = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed)
     far = _far_rows(arrays, about, table.X)
-    return [*notes, far] if far else notes
+    row_name = _setting(about, "row_name") or "rows"
+    return [in_unit(note, row_name) for note in (*notes, far) if note]
 
 
 def moved_in(folder: Path, site: str, table: Table, labels: IntArray) -> tuple[Moved | None, str]:
     """Return what has moved since a saved run, and the date of the run; None for a run without profiles, or of other columns."""
     finished, about = read_finished(folder)
-    profiles, date = profiles_of(finished.arrays, about.get("columns")), str(about.get("date", ""))
+    row_name, date = _setting(about, "row_name") or "rows", str(about.get("date", ""))
+    profiles = profiles_of(finished.arrays, about.get("columns"), row_name)
     if profiles is None or profiles.mean.shape[1] != table.X.shape[1] or not profiles.rows.any():
         return None, date
     return moved_since(profiles, site, table.X, labels), date

@@ -93,7 +93,10 @@ def test_words_and_report_show_numbers_and_not_logarithms(folder):
     assert table[table["column"] == "age"]["expm1_mean"].isna().all()
     high = f"{logs['expm1_mean'].max():.0f}"
     assert f"crp (mg/l) higher: {high} (all " in page
-    assert "Of crp (mg/l) logarithms are clustered (transform: log): a mean is expm1 of the mean of log1p" in page
+    assert (
+        "Of crp (mg/l) logarithms are clustered (transform: log): a mean is that of the logarithms with the log scale undone"
+        in page
+    )
     edge = float(page.split("crp &gt; ")[1].split(" ")[0].split("<")[0])
     assert 12 < edge < 100
     assert "expm1_mean" not in clustered(folder, PLAIN).profiles()

@@ -1,5 +1,7 @@
 """Rows that came after a run at a site that took part: placed, with what has moved since."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,6 +73,20 @@ def test_the_command_places_new_rows_of_a_site_and_writes_a_page(folder, tmp_pat
     assert "<h1>&lt;next&gt;.csv in the clusters of the run</h1>" in page
     assert "Columns have moved: age by +0." in page
     assert "mean then, north" in page
+
+
+def test_the_page_of_placed_rows_calls_them_as_the_run_does(tmp_path, capsys):
+    sites = {"north": frame(300, 0, 1), "south": frame(200, 0, 2)}
+    flareclust.run("portfolio", sites, k=2, profile=True, out=tmp_path / "run", row_name="patients")
+    frame(90, 400, 7).to_csv(tmp_path / "next.csv", index=False)
+    words = ["--data", str(tmp_path / "next.csv"), "--site", "north", "--out", str(tmp_path / "placed"), "--new-rows"]
+    with pytest.raises(SystemExit, match="0"):
+        main(["assign", str(tmp_path / "run"), *words])
+    page, said = (tmp_path / "placed" / "placed.html").read_text(), capsys.readouterr().out
+    assert "90 patients were placed in the clusters" in page
+    assert "patients now" in page
+    assert "patients (100.0%) are far from every cluster" in page
+    assert not re.search(r"\brows\b", said.replace(str(tmp_path), "") + page.partition("</style>")[2])
 
 
 def test_a_run_without_profiles_places_rows_and_compares_nothing(tmp_path):

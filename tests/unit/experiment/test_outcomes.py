@@ -95,8 +95,17 @@ def test_the_schemas_fingerprint_covers_the_outcome(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
-        ("{time: days, event: died=yes}", "expected time, event and until"),
-        ("{time: days, event: died=yes, until: 900, value: score}", "expected time, event and until"),
+        (
+            "{time: days, event: died=yes}",
+            "outcome: until is missing (until is the last time that counts, in the unit of the times); expected time, event and until",
+        ),
+        ("{time: days, until: 900}", "outcome: event is missing; expected time, event and until"),
+        ("{time: days}", "outcome: event and until are missing (until is the last time"),
+        ("{every: 30}", "outcome: expected time, event and until"),
+        (
+            "{time: days, event: died=yes, until: 900, value: score}",
+            "value stands alone, without time, event and until",
+        ),
         ("{time: dayz, event: died=yes, until: 900}", "no column 'dayz' (did you mean 'days'?)"),
         ("{time: died, event: died=yes, until: 900}", "time needs a column of type number, not category"),
         ("{time: days, event: died, until: 900}", "event needs a value of a category, such as died=yes"),

@@ -62,6 +62,7 @@ def test_rows_of_small_clusters_of_a_site_are_said_to_be_left_out(
     print_result(result)
     printed = capsys.readouterr().out
     assert "not counted" in printed
+    assert max(map(len, printed[printed.index(" cluster    rows") :].partition("\n\n")[0].splitlines()[:3])) <= 80
     assert "outcomes leave out 2 of 125 rows" in printed.replace("\n", " ")
     page = report_page(result)
     assert '<th class="n">not counted</th>' in page

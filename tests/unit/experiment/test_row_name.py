@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flareclust
+from flareclust._foundation.display import in_unit
 from flareclust.evaluation import continuity
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.config import Experiment
@@ -95,6 +96,25 @@ def test_notebook_and_mlflow_call_them_so(found):
     _, matched = found
     assert of_rows(shown(notebook_page(matched))) == []
     assert of_rows(describe(matched, Experiment(**matched.experiment))) == []
+
+
+def test_settings_and_random_rows_keep_their_name_in_a_sentence():
+    for text in ("missing: drop-rows", "seeds=rows", 'seeds="rows"', "rows without clusters do as well", "trim_rows"):
+        assert in_unit(text, "patients") == text
+    assert in_unit("few of 9 rows, the rows of drop-rows", "patients") == "few of 9 patients, the patients of drop-rows"
+
+
+def test_warnings_of_the_job_and_refusals_call_them_so(tmp_path):
+    rng = np.random.default_rng(0)
+    sites = {site: np.concatenate([rng.normal(c, 1, (40, 2)) for c in (0, 9)]) for site in ("a", "b")}
+    sites["a"] = np.concatenate([sites["a"], np.full((2, 2), 500.0) + rng.normal(0, 1, (2, 2))])
+    sites["c"] = sites["b"][:2]
+    result = flareclust.run("kfed", sites, k=3, policy={"min_count": 5}, row_name="patients", out=tmp_path / "out")
+    assert any("sites described their patients by 2 centers" in text for text in result.warnings)
+    assert "fewer patients than" in result.left_out["c"]
+    for found in (result, flareclust.load_result(tmp_path / "out")):
+        assert of_rows("\n".join([*found.warnings, *found.left_out.values()])) == []
+        assert f"c {found.left_out['c']}" in found.warnings
 
 
 def test_sentences_that_such_a_run_does_not_have():

@@ -118,8 +118,8 @@ def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
     shares, profiles = tables(compare_page("s", StudySummary.of(done)))
     assert shares == [
         ["share of the rows", "a iid", "b iid", "c iid"],
-        ["cluster 0", "30 %", "40 %moved 40 %", "50 %moved 0 %"],
-        ["cluster 1", "70 %", "60 %moved 20 %", "50 %another cluster"],
+        ["cluster 0", "30 %", "40 %mean moved 40 %", "50 %mean moved 0 %"],
+        ["cluster 1", "70 %", "60 %mean moved 20 %", "50 %another cluster"],
     ]
     assert profiles[0] == ["cluster", "column", "a iid", "b iid", "c iid"]
     # Of equally telling columns the first comes first, and the name is text.

@@ -238,15 +238,15 @@ def test_the_log_says_which_jobs_had_rows_of_which_ids(clinic, capsys):
     note_came(clinic, "job-5", "night", "lead@hub.org", "", "not authorized")
     assert held(clinic, read_log(clinic), GONE) == [3, 1, 0, None, 0]
     text = said(capsys, clinic, "--ids", clinic.parent / "gone.txt")
-    assert "2 earlier jobs had rows of these ids, the last one job-2 night" in text
+    assert "2 earlier jobs had rows of the withdrawn ids, the last one job-2 night" in text
     assert "of 1 earlier jobs it is not known" in text
     assert "job-1 has no end yet" in text
     with pytest.raises(SystemExit):
         main(["site", "log", str(clinic)])
     lines = capsys.readouterr().out.splitlines()
     assert [line.partition("no end  ")[2] for line in lines[:4]] == [
-        "had rows of 3 of these ids",
-        "had rows of 1 of these ids",
+        "had rows of 3 of the withdrawn ids",
+        "had rows of 1 of the withdrawn ids",
         "3 rows left out",
         "not known which rows it had",
     ]
