@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.flows.configured import server_configured
 from flareclust.flows.run import carry_out
 from flareclust.protocol import registry
+from flareclust.tracking.load import Reference
 
 
 class _Default(str):
@@ -65,10 +67,10 @@ def run(
     secure_sums: bool = False,
     policy: str | Path | Mapping[str, Any] | None = None,
     profile: bool | None = None,
-    match_to: str | Path | None = None,
+    match_to: str | Path | Result | None = None,
     title: str | None = None,
     row_name: str = "rows",
-    start_from: str | Path | None = None,
+    start_from: str | Path | Result | None = None,
     cohort: int | None = None,
     dropout: float = 0.0,
     progress: bool = False,
@@ -111,7 +113,7 @@ def run(
         secure_sums: whether sites send sums masked, so that the server learns their total only.
         policy: what simulated sites let out, a file or a mapping; see `flareclust.privacy.policy`.
         profile: whether the clusters are described, see `Result.profiles`; None for where the columns have names and are at most 60.
-        match_to: earlier result under whose numbers the clusters are kept: its folder, "runs:/<run id>" or
+        match_to: earlier result under whose numbers the clusters are kept: itself, its folder, "runs:/<run id>" or
             "models:/<name>@<alias>"; see `Result.match_to`.
         title: of the report, and of the run's page in MLflow.
         row_name: what the report calls rows, in the plural, such as "patients".
@@ -147,6 +149,8 @@ def run(
         asked["data"] = str(data) if isinstance(data, str | Path) else "own data"
     if schema is not None:
         asked["table_schema"] = str(check_path("schema", schema).absolute())
+    asked["match_to"], asked["start_from"] = _saved_at(match_to), _start_at(start_from)
+    unsaved = match_to if isinstance(match_to, Result) and asked["match_to"] is None else None
     experiment = make_experiment(**asked)
     loaded = None if isinstance(data, str | Path) else prepare(experiment, in_memory(experiment.rows, data))
     follow: AbstractContextManager[OnRound] = nullcontext(on_round or (lambda record: None))
@@ -159,7 +163,26 @@ def run(
             terminal.say_if_compiling()
     folder, again = None if out is None else Path(out), None if resume is None else str(resume)
     with follow as show:
-        return run_experiment(experiment, loaded, track=track, out=folder, on_round=show, resume=again)
+        return run_experiment(
+            experiment, loaded, track=track, out=folder, on_round=show, resume=again, match_to=unsaved
+        )
+
+
+def _saved_at(earlier: str | Path | Result | None) -> str | Path | None:
+    """Return the name of an earlier result, of one in memory the folder where it is saved; None for one that is in memory alone."""
+    if not isinstance(earlier, Result):
+        return earlier
+    return None if earlier.centroids_file is None else Path(earlier.centroids_file).parent
+
+
+def _start_at(earlier: str | Path | Result | None) -> str | Path | None:
+    """Return the name of the result that a run starts from; UserError for one that is in memory alone."""
+    if isinstance(earlier, Result) and earlier.centroids_file is None:
+        raise UserError(
+            "start_from: the result is in no folder; save it first (result.save(folder)), or give its centroids: "
+            "start=result.centroids.tolist()"
+        )
+    return _saved_at(earlier)
 
 
 def _of_named_sites(data: Mapping[str, Any], partition: str | None, n_sites: int | None) -> tuple[str, int]:
@@ -183,6 +206,7 @@ def run_experiment(
     out: Path | None,
     on_round: OnRound = lambda record: None,
     resume: str | None = None,
+    match_to: Result | None = None,
 ) -> Result:
     """Run an experiment where it belongs: through the flow (tracked, NVFlare, a Prefect server), or by plain function calls.
 
@@ -190,6 +214,7 @@ def run_experiment(
         experiment, prepared, track, on_round: as of `carry_out`.
         out: folder for the files; None for none, or a folder of its own for tracked runs.
         resume: the folder of an interrupted run, or the id of its job, to go on from.
+        match_to: the earlier result whose numbers the clusters get, where it is in no folder.
     """
     if resume is not None and experiment.engine in LOCAL:
         folder = Path(resume)
@@ -206,10 +231,11 @@ def run_experiment(
         kept = None if out is None else CheckpointFile(out / CHECKPOINT, resume is not None)
     if out is not None:
         check_out(out, resume=resume is not None)
+    earlier = None if match_to is None else partial(Reference, "the earlier run", match_to)
     if track and experiment.engine != "inprocess" and server_configured():
         from flareclust.flows.experiment import run_flow
 
         assert out is not None
-        return run_flow(experiment, prepared, out, on_round, kept)
+        return run_flow(experiment, prepared, out, on_round, kept, earlier)
     with reserved(out):
-        return carry_out(experiment, prepared, out, on_round, kept, track=track)
+        return carry_out(experiment, prepared, out, on_round, kept, track=track, earlier=earlier)

@@ -1,6 +1,6 @@
 """The flow of one experiment, whose tasks are the steps of `flareclust.flows.run`; and the same for other flows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -66,16 +66,17 @@ def run_logged(
     prepared: Prepared | None = None,
     on_round: OnRound = lambda record: None,
     kept: Kept = None,
+    match_to: Callable[[], tracked_results.Reference | None] | None = None,
 ) -> Result:
     """Do the work of a flow run, in whose function this is called: all tasks, and the MLflow run closed in any case.
 
     The arguments are those of `carry_out`, but `out`, by default a new folder under flareclust-runs/, and `alias`, which is to be
-    offered to the new version of the registered model, with the metric that decides.
+    offered to the new version of the registered model, with the metric that decides. `match_to` finds an earlier result in memory.
     """
     folder = Path(out) if out else new_folder(experiment)
     check_out(folder, resume=kept is not None)
     steps = _FlowRun()
-    earlier, options = partial(_reference, experiment, alias), "" if alias is None else _alias_options(*alias)
+    earlier, options = match_to or partial(_reference, experiment, alias), "" if alias is None else _alias_options(*alias)
     job = experiment, prepared, folder, on_round, kept
     with reserved(folder):
         result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
@@ -123,7 +124,12 @@ def _with_prefect_lost(result: Result, error: Exception) -> Result:
 
 
 def run_flow(
-    experiment: Experiment, prepared: Prepared | None, out: Path, on_round: OnRound, kept: Kept = None
+    experiment: Experiment,
+    prepared: Prepared | None,
+    out: Path,
+    on_round: OnRound,
+    kept: Kept = None,
+    match_to: Callable[[], tracked_results.Reference | None] | None = None,
 ) -> Result:
     """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds.
 
@@ -134,7 +140,7 @@ def run_flow(
     @flow(name=experiment_flow.name, flow_run_name="{experiment.name}", persist_result=False)
     def flow_here(experiment: Experiment, out: str) -> Result:
         try:
-            ended.append(result := run_logged(experiment, out, prepared=prepared, on_round=on_round, kept=kept))
+            ended.append(result := run_logged(experiment, out, None, prepared, on_round, kept, match_to))
         except Exception as error:
             ended.append(error)
             raise

@@ -209,3 +209,31 @@ def test_the_command_takes_it_and_says_what_became_of_the_clusters(tmp_path, mon
     found = CliRunner().invoke(app, [*common, "--seed", "1", "--match-to", str(tmp_path / "a")])
     assert found.exit_code == 0, found.output
     assert "clusters are numbered as in a: 3 of 3 go on" in found.stdout
+
+
+def test_a_result_in_memory_gives_its_numbers_without_a_file(result, other, tmp_path):
+    assert result.centroids_file is None
+    for earlier in (result, other):  # the latter has other numbers than any job gave it
+        again = flareclust.run("dkmpp", night(1), k=4, scale="standard", match_to=earlier)
+        assert again.matched_to == "the earlier run"
+        nearest = ((again.centroids[:, None] - earlier.centroids) ** 2).sum(axis=2).argmin(axis=1)
+        np.testing.assert_array_equal(nearest, range(4))
+    kept = flareclust.run("dkmpp", night(1), k=4, scale="standard", match_to=other, out=tmp_path / "out")
+    np.testing.assert_array_equal(flareclust.load_result(tmp_path / "out").centroids, kept.centroids)
+    assert flareclust.load_result(tmp_path / "out").matched_to == "the earlier run"
+
+
+def test_a_saved_result_is_named_by_its_folder(result, tmp_path):
+    saved = result.save(tmp_path / "night")
+    again = flareclust.run("dkmpp", night(1), k=4, scale="standard", match_to=saved)
+    assert again.matched_to == "night"
+    assert again.experiment["match_to"] == str(tmp_path / "night")
+
+
+def test_a_start_in_memory_is_asked_to_be_saved(result, tmp_path):
+    rows = night(1)
+    with pytest.raises(UserError, match=r"start_from: the result is in no folder; save it first"):
+        flareclust.run("lloyd", rows, k=4, start_from=result)
+    saved = flareclust.run("lloyd", rows, k=4, out=tmp_path / "first")
+    again = flareclust.run("lloyd", rows, k=4, start_from=saved)
+    np.testing.assert_allclose(again.centroids, saved.centroids)

@@ -85,6 +85,7 @@ def test_the_page_of_placed_rows_calls_them_as_the_run_does(tmp_path, capsys):
     page, said = (tmp_path / "placed" / "placed.html").read_text(), capsys.readouterr().out
     assert "90 patients were placed in the clusters" in page
     assert "patients now" in page
+    assert "@page { size: A4" in page
     assert "patients (100.0%) are far from every cluster" in page
     assert not re.search(r"\brows\b", said.replace(str(tmp_path), "") + page.partition("</style>")[2])
 

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
+from flareclust.experiment.reports import html
 from flareclust.experiment.sweeps import sweep as sweep_settings
 from flareclust.experiment.sweeps import trials as study_trials
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
@@ -86,6 +88,10 @@ def test_the_page_says_what_failed_and_needs_nothing_else():
 
 def test_a_study_whose_trials_all_failed_has_a_page():
     assert "1 of 1 trials failed" in compare_page("s", StudySummary.of([run(cell("a"), 0, error="no quorum")]))
+
+
+TEMPLATES = Path(html.__file__).parent / "templates"
+REPORT, PARTS = TEMPLATES / "report.html", TEMPLATES / "parts.html"
 
 
 def means(rows, centers, columns=("age", "crp<i>")):
@@ -193,3 +199,14 @@ def test_a_second_run_of_a_study_at_the_same_time_is_refused(tmp_path):
     with first.opened(trials), pytest.raises(UserError, match="another run is on the way to"), second.opened(trials):
         pass
     assert len(second(trials)) == 1
+
+
+def test_it_is_printed_as_a_report_is():
+    page, report = compare_page("s", StudySummary.of([run(cell("a"), 0, ari=0.9)])), REPORT.read_text(encoding="utf-8")
+    shared = re.search(r"{% macro on_paper\(\) %}\n(.*?){% endmacro %}", PARTS.read_text(encoding="utf-8"), re.DOTALL)[
+        1
+    ]
+    assert "@page { size: A4" in shared
+    assert shared in page
+    assert "parts.on_paper()" in report
+    assert "@media print" not in report
