@@ -1,5 +1,6 @@
 """The ids that a site has withdrawn: jobs leave out the rows with them. The list stays in the site's kit, for its own account only."""
 
+import re
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -12,6 +13,9 @@ from flareclust.sites.kit import read_json, write_json
 WITHDRAWN_FILE = "flareclust_withdrawn.json"
 
 _IDS = "ids"
+
+#: An id in quotes, as in a csv file, and what separates the fields of a table.
+_QUOTED, _BETWEEN = re.compile(r'"((?:[^"]|"")+)"'), re.compile(r"[;,|\t]")
 
 
 def withdrawn_ids(local: Path) -> frozenset[str]:
@@ -29,10 +33,10 @@ def withdrawn_ids(local: Path) -> frozenset[str]:
 
 
 def ids_in(file: Path) -> list[str]:
-    """Return the ids in an operator's file, one a line, without spaces around them.
+    """Return the ids in an operator's file, one a line, without spaces around them; one in double quotes as it is between them.
 
     Raises:
-        UserError: there is no such file, it is no text (UTF-8), or it has no id.
+        UserError: there is no such file, it is no text (UTF-8), it has no id, or a line has several fields, as in a table.
     """
     try:
         lines = read_text(file, LONGEST_JSON // 8).splitlines()
@@ -40,9 +44,23 @@ def ids_in(file: Path) -> list[str]:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
         raise UserError(f"{file} {reason}; expected a text file with one id a line") from None
-    if not (found := [line.strip() for line in lines if line.strip()]):
+    if not (found := [_id(line, f"{file}: line {number}") for number, line in enumerate(lines, 1) if line.strip()]):
         raise UserError(f"{file} has no ids; expected one a line")
     return found
+
+
+def _id(line: str, place: str) -> str:
+    """Return the id in a line; UserError, without its text, where it may be a line of a table, of which no id is known."""
+    text = line.strip()
+    if quoted := _QUOTED.fullmatch(text):
+        return quoted[1].replace('""', '"').strip()
+    if between := _BETWEEN.search(text):
+        name = {"\t": "a tab", ",": "a comma", ";": "a semicolon"}.get(between[0], f"'{between[0]}'")
+        raise UserError(
+            f"{place} has {name}, as between the fields of a table; expected one id a line and nothing else (an id that holds {name} "
+            "stands in double quotes)"
+        )
+    return text
 
 
 def withdraw(local: Path, ids: Collection[str], *, undo: bool = False) -> list[str]:

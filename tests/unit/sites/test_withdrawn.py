@@ -190,14 +190,32 @@ def test_the_command_of_the_kits_folder_is_the_same(clinic, capsys, monkeypatch)
         (["--ids", "no-such-file"], "cannot be read"),
         (["--ids", "EMPTY"], "has no ids; expected one a line"),
         (["--ids", "LATIN"], "expected a text file with one id a line"),
+        (
+            ["--ids", "SEMICOLONS"],
+            "SEMICOLONS: line 2 has a semicolon, as between the fields of a table; expected one id a line",
+        ),
+        (["--ids", "COMMAS"], "COMMAS: line 1 has a comma"),
+        (["--ids", "TABS"], "TABS: line 1 has a tab"),
+        (["--ids", "BARS"], "BARS: line 1 has '|'"),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_changes_nothing(clinic, capsys, words, text):
     (clinic.parent / "EMPTY").write_text("\n \n")
     (clinic.parent / "LATIN").write_bytes("ö\n".encode("latin-1"))
+    (clinic.parent / "SEMICOLONS").write_text("p3\np17;secret;2024-05-01\n")
+    (clinic.parent / "COMMAS").write_text("patient,seen_on\np17,2024-05-01\n")
+    (clinic.parent / "TABS").write_text("p17\tsecret\n")
+    (clinic.parent / "BARS").write_text("p17|secret\n")
     words = [clinic.parent / word if word.isupper() else word for word in words]
-    assert text in said(capsys, clinic, *words, code=2)
+    found = said(capsys, clinic, *words, code=2)
+    assert text in found
+    assert "secret" not in found
     assert not (clinic / "local" / withdrawn.WITHDRAWN_FILE).exists()
+
+
+def test_an_id_in_double_quotes_is_what_is_between_them(tmp_path):
+    (tmp_path / "ids").write_text('"a;b"\n"p3"\n "say ""c"", d" \nplain "e"\n"f\n')
+    assert withdrawn.ids_in(tmp_path / "ids") == ["a;b", "p3", 'say "c", d', 'plain "e"', '"f']
 
 
 def test_a_list_for_a_table_without_ids_is_kept_and_said_to_stop_jobs(clinic, capsys):
