@@ -38,8 +38,8 @@ def _schema_draft(
 ) -> None:
     """Write a first schema from one site's table, to be corrected by hand and agreed by all sites."""
     from flareclust._foundation.own_files import create
-    from flareclust.data.schema.columns import TableMapping, read_mapping
     from flareclust.data.schema.draft import draft
+    from flareclust.data.schema.mapping import TableMapping, read_mapping
     from flareclust.experiment.config import query_of
     from flareclust.experiment.tables import typed_files
 
@@ -80,7 +80,8 @@ def _schema_check(
     mapping: _Mapped = None,
 ) -> None:
     """Read a table by a schema; say what it holds, or all that is wrong with it. No value of a cell is shown."""
-    from flareclust.data.schema.columns import read_mapping, read_schema
+    from flareclust.data.schema.columns import read_schema
+    from flareclust.data.schema.mapping import read_mapping
     from flareclust.experiment.reports.tables import print_typed
     from flareclust.experiment.tables import typed_files
 

@@ -6,7 +6,8 @@ from typing import Any
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings_file import read_mapping_file
-from flareclust.data.schema.columns import read_mapping, read_schema
+from flareclust.data.schema.columns import read_schema
+from flareclust.data.schema.mapping import read_mapping
 from flareclust.data.sql_tables import PREFIX
 from flareclust.experiment.tables.typed_files import mapping_file
 

@@ -20,7 +20,7 @@ The simulator and real deployments use the same file; the simulator's copy has a
     path: sql+postgresql://reader@db/omop  # instead: a database, with the query, or the file NAME.sql that has it
     query: cohort.sql
     password: env:OMOP_PASSWORD         # optional: where the password is; or file:PATH
-    mapping:                            # optional: how the files map to it (flareclust.data.schema.columns)
+    mapping:                            # optional: how the files map to it (flareclust.data.schema.mapping)
       columns: {age: Alter}
 """
 
@@ -43,7 +43,8 @@ from flareclust.data.ids import Withdrawn
 from flareclust.data.labels import LABELS_FILE
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.cells import OddCell
-from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema, read_schema
+from flareclust.data.schema.columns import ColumnSchema, TableSchema, read_schema
+from flareclust.data.schema.mapping import TableMapping
 from flareclust.data.schema.reading import Typed, odd_cells
 from flareclust.data.sql_tables import DatabaseUnusable, Query
 from flareclust.data.tables import FORMATS, File, Numbers, Reader, Table, open_columns

@@ -16,20 +16,15 @@ from flareclust._foundation.validation import LARGEST_VALUE
 from flareclust.data.arrow_cells import NO_TEXT
 from flareclust.data.cells import LABORATORY, YEARS, goes_with
 from flareclust.data.schema.columns import (
-    ISO_DATE,
     LEFT_TO_JOBS,
     MOST_WEIGHT,
-    ColumnMapping,
     ColumnSchema,
     Missing,
-    TableMapping,
     TableSchema,
     days_of,
     features_of,
 )
-
-#: What is a missing cell at every site, beside an empty one.
-MISSING = frozenset(("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "None"))
+from flareclust.data.schema.mapping import ISO_DATE, ColumnMapping, TableMapping
 
 #: A number with a point, and one with a comma.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -317,9 +312,9 @@ class ColumnReader(_Reader):
 class WeightReader(ColumnReader):
     """Reads how many rows each row counts as: integers from 1 to `MOST_WEIGHT`."""
 
-    def __init__(self, name: str, own: TableMapping, spellings: frozenset[str]) -> None:
+    def __init__(self, name: str, own: TableMapping) -> None:
         column = ColumnSchema(type="number", range=(1, MOST_WEIGHT))
-        super().__init__(name, column, own.of(name), "refuse", own.decimal, spellings)
+        super().__init__(name, column, own.of(name), "refuse", own.decimal, own.spellings(name))
 
     def _hint(self, kind: str) -> str:
         return "" if kind == "missing" else super()._hint(kind)
@@ -339,11 +334,11 @@ class OutcomeReader:
         readers: of its columns, in the order of `OutcomeSchema.columns`.
     """
 
-    def __init__(self, schema: TableSchema, own: TableMapping, spellings: frozenset[str]) -> None:
+    def __init__(self, schema: TableSchema, own: TableMapping) -> None:
         assert schema.outcome is not None, "a schema with an outcome"
         self._outcome = schema.outcome
         self.readers = [
-            ColumnReader(name, schema.columns[name], own.of(name), "mean", own.decimal, spellings)
+            ColumnReader(name, schema.columns[name], own.of(name), "mean", own.decimal, own.spellings(name))
             for name in schema.outcome.columns
         ]
 

@@ -17,20 +17,9 @@ A schema is a YAML file:
       remark:  {type: ignore}
     outcome: {time: days, event: died=yes, every: 30, until: 1800}   # no feature; or {value: COLUMN}
 
-How one site's own file maps to it, the site states, and nothing of it leaves. In `local/flareclust.yaml` under `mapping`, or in
-a file of its own:
-
-    encoding: latin-1
-    decimal: ","
-    missing: [k.A., "-9"]            # beside empty cells, NA, N/A, NaN and null
-    columns:
-      age:     {from: Alter}
-      tumour:  {from: Tumorgröße, factor: 10}            # the file has cm, the schema mm
-      sex:     {from: Geschlecht, values: {w: f, m: m}}
-      seen_on: {from: Aufnahme, date: "%d.%m.%Y"}
+How one site's own file maps to it is in `flareclust.data.schema.mapping`.
 """
 
-import codecs
 import datetime
 import hashlib
 import json
@@ -45,7 +34,6 @@ from pydantic import Field, field_validator, model_validator
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.settings_file import read_mapping_file
-from flareclust._foundation.validation import did_you_mean
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.data.cells import DAYS, YEARS, aged, logged, ordered
 from flareclust.data.ids import Duplicates
@@ -65,7 +53,7 @@ _MOST_VALUES = MOST_WEIGHT = 1000
 _Column = TypeVar("_Column", bound=Settings)
 
 
-def _by_name(columns: Mapping[Any, Any], column: type[_Column], key: str, expected: str) -> dict[str, _Column]:
+def by_name(columns: Mapping[Any, Any], column: type[_Column], key: str, expected: str) -> dict[str, _Column]:
     """Return the settings of each column, where a text stands for that of one key; ValueError where they are wrong."""
     found = {}
     for name, value in columns.items():
@@ -79,13 +67,27 @@ def _by_name(columns: Mapping[Any, Any], column: type[_Column], key: str, expect
     return found
 
 
-def _word(value: Any) -> str:
+def as_word(value: Any, key: str = "values") -> str:
+    """Return a value of a column, or a spelling, as text; ValueError, with the key that has it, for what YAML made of yes and no."""
     if value is True or value is False:
-        raise ValueError("values: YAML reads yes, no, on and off as true and false; put them in quotes")
+        raise ValueError(
+            f'{key}: YAML reads yes, no, on and off as true and false; put them in quotes, such as ["no", "yes"]'
+        )
     return str(value).strip()
 
 
-def _number(value: Any) -> Any:
+def _no_spelling(value: Any) -> Any:
+    """Return what a missing cell means; ValueError for how it is written, which the sites say."""
+    if isinstance(value, str | None):
+        return value
+    raise ValueError(
+        f"missing: a schema says what a missing cell means ({', '.join(get_args(Missing))}); how it is written, such as 999, each site "
+        "says under missing: in its mapping, of all columns or of one"
+    )
+
+
+def as_number(value: Any) -> Any:
+    """Return an integer as a float, all else as it is."""
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -123,12 +125,14 @@ class ColumnSchema(Settings):
         description="What a missing cell means: refuse, drop-rows, as-category, mean or partial; None for what the schema says of all columns.",
     )
 
+    _as_meant = field_validator("missing", mode="before")(_no_spelling)
+
     @field_validator("values", mode="before")
     @classmethod
     def _as_text(cls, values: Any) -> Any:
         if not isinstance(values, list | tuple):
             return values
-        texts = tuple(map(_word, values))
+        texts = tuple(map(as_word, values))
         if len(set(texts)) < len(texts) or "" in texts:
             raise ValueError("values must differ and not be empty")
         if not 1 <= len(texts) <= _MOST_VALUES:
@@ -140,7 +144,7 @@ class ColumnSchema(Settings):
     def _as_dates(cls, bounds: Any) -> Any:
         if not isinstance(bounds, list | tuple):
             return bounds
-        return tuple(one.isoformat()[:10] if isinstance(one, datetime.date) else _number(one) for one in bounds)
+        return tuple(one.isoformat()[:10] if isinstance(one, datetime.date) else as_number(one) for one in bounds)
 
     @field_validator("reference", mode="before")
     @classmethod
@@ -213,6 +217,8 @@ class TableSchema(Settings):
         default=None, description="What happened to the rows, which is compared over clusters and enters none of them."
     )
 
+    _as_meant = field_validator("missing", mode="before")(_no_spelling)
+
     @field_validator("columns", mode="before")
     @classmethod
     def _each(cls, columns: Any) -> Any:
@@ -221,7 +227,7 @@ class TableSchema(Settings):
         for name in columns:
             if not isinstance(name, str) or not name.strip():
                 raise ValueError(f"columns: the name {name!r} must be text; put it in quotes")
-        return _by_name(columns, ColumnSchema, "type", f"{{type: number}}, or one of {', '.join(get_args(_Type))}")
+        return by_name(columns, ColumnSchema, "type", f"{{type: number}}, or one of {', '.join(get_args(_Type))}")
 
     @model_validator(mode="after")
     def _usable(self) -> "TableSchema":
@@ -370,128 +376,11 @@ def days_of(text: str) -> float:
 
 def read_schema(path: str | Path) -> TableSchema:
     """Return the schema of a YAML file; UserError where it cannot be read, or is none, with the column that is wrong."""
-    return _read(path, TableSchema)
+    return read_settings(path, TableSchema)
 
 
-#: The date that a cell is, unless the mapping says so; a time of day may follow.
-ISO_DATE = "%Y-%m-%d"
-
-
-class ColumnMapping(Settings):
-    """Where a column's cells are, and what to make of them."""
-
-    from_: str | None = Field(
-        default=None, alias="from", description="The column's name in the file; that of the schema by default."
-    )
-    factor: float = Field(
-        default=1.0, description="By what numbers are multiplied: 10 for a file in cm and a schema in mm."
-    )
-    offset: float = Field(default=0.0, description="What is added to numbers then.")
-    values: Mapping[str, str] = Field(
-        default_factory=dict, description="The schema's value for each of the file's that differ."
-    )
-    date: str = Field(default=ISO_DATE, description="Form of the dates, as Python's strptime: %d.%m.%Y.")
-
-    @field_validator("values", mode="before")
-    @classmethod
-    def _as_text(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping):
-            return values
-        return {_word(own): _word(agreed) for own, agreed in values.items()}
-
-    _as_number = field_validator("factor", "offset", mode="before")(_number)
-
-    @model_validator(mode="after")
-    def _invertible(self) -> "ColumnMapping":
-        if self.factor == 0:
-            raise ValueError("factor must not be 0")
-        return self
-
-
-class TableMapping(Settings):
-    """How a file is read, and its columns; as if nothing were said, all columns have the schema's names and units."""
-
-    encoding: str = Field(default="utf-8", description="Encoding of a csv file: utf-8, latin-1, cp1252, ...")
-    decimal: Literal[".", ","] = Field(
-        default=".", description="What numbers in a csv file have before their fraction."
-    )
-    missing: tuple[str, ...] = Field(default=(), strict=False, description="Further spellings of a missing cell.")
-    lacks: tuple[str, ...] = Field(
-        default=(),
-        strict=False,
-        description="Columns of the schema that the file does not have, for algorithms that take sites with different columns.",
-    )
-    columns: Mapping[str, ColumnMapping] = Field(
-        default_factory=dict, description="The columns by their names in the schema."
-    )
-
-    @field_validator("encoding")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        try:
-            return codecs.lookup(value).name
-        except LookupError:
-            raise ValueError(f"encoding {value!r} is unknown; utf-8, latin-1 and cp1252 are usual") from None
-
-    @field_validator("missing", "lacks", mode="before")
-    @classmethod
-    def _spellings(cls, value: Any) -> Any:
-        return tuple(str(one).strip() for one in value) if isinstance(value, list | tuple) else value
-
-    @field_validator("columns", mode="before")
-    @classmethod
-    def _each(cls, columns: Any) -> Any:
-        if not isinstance(columns, Mapping) or not all(isinstance(name, str) for name in columns):
-            raise ValueError("columns must name columns of the schema: `age: {from: Alter}`")
-        return _by_name(columns, ColumnMapping, "from", "{from: Alter, factor: 10}")
-
-    def of(self, name: str) -> ColumnMapping:
-        """Return what is said of a column."""
-        return self.columns.get(name) or ColumnMapping()
-
-    def source(self, name: str) -> str:
-        """Return what the file calls a column."""
-        return self.of(name).from_ or name
-
-    def check(self, schema: TableSchema) -> None:
-        """Raise UserError where this does not go with the schema."""
-        outcome = () if schema.outcome is None else schema.outcome.columns
-        for name in self.lacks:
-            _check_known(name, schema)
-            if name not in (*schema.used, *outcome) or name in self.columns:
-                raise UserError(
-                    f"mapping: lacks names column {name!r}, which is no feature or is mapped; leave it out there"
-                )
-        if schema.used and set(schema.used) <= set(self.lacks):
-            raise UserError("mapping: lacks names all features of the schema; a site needs one of them")
-        for name, column in self.columns.items():
-            _check_known(name, schema)
-            known = schema.columns[name]
-            of_type = f"mapping: column {name!r} is of type {known.type}"
-            if (column.factor, column.offset) != (1.0, 0.0) and known.type not in ("number", "weight"):
-                raise UserError(f"{of_type}, which has no factor and no offset")
-            if column.date != ISO_DATE and known.type != "date":
-                raise UserError(f"{of_type} and has no form of dates")
-            if column.values and known.values is None:
-                raise UserError(f"{of_type} and has no values")
-            if odd := sorted(set(column.values.values()) - set(known.values or ())):
-                raise UserError(
-                    f"mapping: column {name!r} maps to {odd[0]!r}, which is none of the schema's values"
-                    f"{did_you_mean(odd[0], known.values or ())}"
-                )
-
-
-def _check_known(name: str, schema: TableSchema) -> None:
-    if name not in schema.columns:
-        raise UserError(f"mapping: the schema has no column {name!r}{did_you_mean(name, schema.columns)}")
-
-
-def read_mapping(path: str | Path) -> TableMapping:
-    """Return the mapping of a YAML file; raise UserError where it is none."""
-    return _read(path, TableMapping)
-
-
-def _read(path: str | Path, model: type[_Column]) -> _Column:
+def read_settings(path: str | Path, model: type[_Column]) -> _Column:
+    """Return the settings of a YAML file; UserError where it cannot be read, or holds others."""
     values = read_mapping_file(Path(path))
     try:
         return model(**values)

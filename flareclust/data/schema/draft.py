@@ -17,8 +17,8 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray
 from flareclust.data.cells import code_cells, log_helps
-from flareclust.data.schema.cells import MISSING, texts_of
-from flareclust.data.schema.columns import ISO_DATE, TableMapping
+from flareclust.data.schema.cells import texts_of
+from flareclust.data.schema.mapping import ISO_DATE, TableMapping
 from flareclust.data.tables import File, open_columns
 
 #: A category's value is listed where so many rows have it.
@@ -70,11 +70,12 @@ def draft(table: str | Path | File, mapping: TableMapping | None = None) -> _Dra
         names = source.names or ()
         if doubled := [name for name, times in Counter(names).items() if times > 1]:
             raise UserError(f"{file.place}: the column {doubled[0]!r} is there more than once; every name must differ")
-        spellings = MISSING | set(own.missing)
+        schema_names = {own.source(name): name for name in own.columns}
+        spellings = [own.spellings(schema_names.get(name, name)) for name in names]
         columns: list[list[str | None]] = [[] for _ in names]
         for cells in source.cells(names):
-            for column, part in zip(columns, cells, strict=True):
-                column += texts_of(part, spellings).to_pylist()
+            for column, part, missing in zip(columns, cells, spellings, strict=True):
+                column += texts_of(part, missing).to_pylist()
             if len(columns[0]) >= _MOST_ROWS:
                 break
     lines, has_id, repeated = [], False, 0

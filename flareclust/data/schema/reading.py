@@ -18,8 +18,9 @@ from flareclust.data.cells import takes_numbers, without_age, without_log
 from flareclust.data.frames import cells_of, names_of, table_of
 from flareclust.data.ids import hashes_of, repeats
 from flareclust.data.memory import RowStore
-from flareclust.data.schema.cells import MISSING, ColumnReader, OddCell, OutcomeReader, TextReader, WeightReader
-from flareclust.data.schema.columns import ColumnMapping, ColumnSchema, Missing, TableMapping, TableSchema
+from flareclust.data.schema.cells import ColumnReader, OddCell, OutcomeReader, TextReader, WeightReader
+from flareclust.data.schema.columns import ColumnSchema, Missing, TableSchema
+from flareclust.data.schema.mapping import ColumnMapping, TableMapping
 from flareclust.data.tables import File, Reader, Table, open_columns
 
 #: How the feature of a category ends that says that its cell is missing.
@@ -47,22 +48,21 @@ class Typed(Reader):
         self._fingerprint = schema.fingerprint  # what features mean, whichever of them the site has
         for name in own.lacks:
             schema = without(schema, name)
-        spellings = MISSING | set(own.missing)
         self._schema, self._own = schema, own
         self._columns = [
-            ColumnReader(name, column, own.of(name), schema.missing_of(name), own.decimal, spellings)
+            ColumnReader(name, column, own.of(name), schema.missing_of(name), own.decimal, own.spellings(name))
             for name, column in schema.used.items()
         ]
         self._dropping = [schema.missing_of(name) == "drop-rows" for name in schema.used]
-        self._id = None if schema.id is None else TextReader(schema.id, spellings)
-        self._truth = None if truth is None else TextReader(truth, spellings)
+        self._id = None if schema.id is None else TextReader(schema.id, own.spellings(schema.id))
+        self._truth = None if truth is None else TextReader(truth, own.spellings(truth))
         self._texts: list[TextReader] = [reader for reader in (self._id, self._truth) if reader is not None]
         has_outcome = schema.outcome is not None and not set(schema.outcome.columns) & set(own.lacks)
-        self._outcome = OutcomeReader(schema, own, spellings) if has_outcome else None
+        self._outcome = OutcomeReader(schema, own) if has_outcome else None
         self._outcomes = list[FloatArray]()
         form = schema.outcome_form
         self._outcome_form = None if form is None else tuple(form.numbers.tolist())
-        self._weight = None if schema.weight is None else WeightReader(schema.weight, own, spellings)
+        self._weight = None if schema.weight is None else WeightReader(schema.weight, own)
         self._most = 1
         self._all: list[ColumnReader | TextReader] = [*self._columns, *self._texts]
         self._all += [] if self._outcome is None else self._outcome.readers

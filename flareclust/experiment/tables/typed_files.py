@@ -11,7 +11,8 @@ from flareclust._foundation.errors import TableFaults, UserError
 from flareclust._foundation.validation import check_path, did_you_mean
 from flareclust.data.frames import file_of, is_frame, names_of
 from flareclust.data.memory import RowStore, site_limit
-from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema, read_mapping, read_schema
+from flareclust.data.schema.columns import ColumnSchema, TableSchema, read_schema
+from flareclust.data.schema.mapping import TableMapping, read_mapping
 from flareclust.data.schema.reading import Typed, check_read_by
 from flareclust.data.tables import COLUMN_FORMATS, File, Table, open_columns
 from flareclust.data.tables import read_table as read_numbers

@@ -11,8 +11,9 @@ from pyarrow import feather, parquet
 
 import flareclust
 from flareclust._foundation.errors import TableFaults, UserError
-from flareclust.data.schema.columns import ColumnSchema, TableMapping, TableSchema
+from flareclust.data.schema.columns import ColumnSchema, TableSchema
 from flareclust.data.schema.draft import draft
+from flareclust.data.schema.mapping import TableMapping
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File
 from flareclust.experiment.reports.page import report_page

@@ -5,8 +5,9 @@ import pytest
 
 from flareclust import UserError
 from flareclust._foundation.settings_file import parse_yaml
-from flareclust.data.schema.columns import TableMapping, TableSchema
+from flareclust.data.schema.columns import TableSchema
 from flareclust.data.schema.draft import LEAST_ROWS, draft
+from flareclust.data.schema.mapping import TableMapping
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File
 

@@ -13,7 +13,8 @@ from pyarrow import csv, feather, parquet
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
 from flareclust.data.memory import RowStore
-from flareclust.data.schema.columns import TableMapping, TableSchema
+from flareclust.data.schema.columns import TableSchema
+from flareclust.data.schema.mapping import TableMapping
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File, open_columns
 
