@@ -176,6 +176,7 @@ def jobs_export(
     from flareclust.experiment.results.profiled import exports_profile
     from flareclust.experiment.tables.typed_rows import exported_settings, outcome_facts
     from flareclust.platform.job import build_job, export_job
+    from flareclust.privacy.dp.settings import check_paid_outcomes
     from flareclust.protocol import registry
 
     number, own = selection.exported_k(registry.get(algorithm).name, k, criterion, parse_settings(params))
@@ -183,6 +184,7 @@ def jobs_export(
     if schema is not None:
         own = exported_settings(algorithm, own, schema, secure_sums=options.secure_sums) | own
         options = options.model_copy(update={"outcomes": outcome_facts(schema)["outcomes"]})
+    check_paid_outcomes(own, options.outcomes)
     options = options.model_copy(update={"profile": exports_profile(profile, algorithm, own, options, schema)})
     job = build_job(registry.get(algorithm), own, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):

@@ -308,7 +308,10 @@ def _conflicts(e: Experiment) -> Iterator[str]:
     if e.rows.typed and e.columns is not None:
         yield "columns cannot be chosen beside id_column and truth; a schema says what each column is"
     if e.rows.typed and e.engine == "devices":
-        yield "the engine devices takes rows of numbers; leave out table_schema, id_column and truth"
+        yield (
+            "the engine devices takes rows of numbers; leave out table_schema (--schema), id_column (--id) and truth, or use the engine "
+            "inprocess, which has outcomes, too"
+        )
     if e.engine == "poc" and (e.id_column or e.truth):
         yield "the sites of a POC read their rows themselves; leave out id_column and truth"
 

@@ -35,6 +35,7 @@ class Prepared:
         words: by that schema, the columns whose cells are words, see `TableSchema.words`.
         outcomes: the form of the outcomes of all rows, by that schema (`OutcomeForm.numbers`); None for none.
         outcome_names: what these outcomes are called, see `TableSchema.outcome_names`.
+        outcome_hint: a sentence where features may tell the outcome, "" for none.
         parted: whether the sites are parts of one table that were made here, so that none has units of its own.
         devices: the rows of the sites of the engine devices, which are in none of `sites` and `index`; None for others.
     """
@@ -52,6 +53,7 @@ class Prepared:
     words: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     outcomes: tuple[float, ...] | None = None
     outcome_names: tuple[str, ...] = ()
+    outcome_hint: str = ""
     parted: bool = False
     devices: Devices | None = field(default=None, repr=False)
 

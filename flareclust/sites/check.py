@@ -154,6 +154,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
         hints += [] if data.query is None else data.query.hints(has_ids=table.ids is not None)
         hints += [table.rows_read.notes()["repeated"]] if table.rows_read.repeated else []
         hints += withdrawn_hints(table)
+        hints += [data.schema.outcome_hint] if data.schema is not None and data.schema.outcome_hint else []
         hints += _odd(table, rows.columns)
         hints += coded_cells({name: table}) if rows.columns else []
         problems, beside_bounds, budget = _under_policy(files, name, table)

@@ -264,6 +264,11 @@ class TableSchema(Settings):
         return () if self.outcome is None else self.outcome.names(self.columns)
 
     @property
+    def outcome_hint(self) -> str:
+        """Return a sentence where features may tell the outcome, see `OutcomeSchema.hint`; "" for none."""
+        return "" if self.outcome is None else self.outcome.hint(self.used)
+
+    @property
     def id(self) -> str | None:
         """Return the name of the column with ids, None where there is none."""
         return next(iter(self._of_type("id")), None)

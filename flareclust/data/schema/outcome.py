@@ -1,12 +1,13 @@
 """What the rows' outcome is, as a schema names it under `outcome`: a time to an event, or a value."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from flareclust._foundation.display import all_of
+from flareclust._foundation.display import all_of, some
 from flareclust._foundation.settings import Settings
 from flareclust._foundation.typing import FloatArray
 from flareclust._foundation.validation import did_you_mean
@@ -14,6 +15,16 @@ from flareclust.core.outcomes import Kind, OutcomeForm
 
 if TYPE_CHECKING:
     from flareclust.data.schema.columns import ColumnSchema
+
+#: What columns are called that are known with the outcome only, in words between `_`: times of follow-up, events, last contacts.
+_KNOWN_LATER = re.compile(
+    r"(^|_)(days?|weeks?|months?|until|duration|follow_?up|fu_?time|fu_?stat|surv[a-z]*|os|pfs|dfs|rfs|efs|death|dead|died|deceased|vital_status"
+    r"|event|cens[a-z]*|relapsed?|recurren[a-z]*|last_(seen|contact|visit)|tage|monate|tod|verstorben|überleb[a-z]*|rezidiv|ereignis)(_|$)"
+    r"|^(time|status)$|^time_to_|(^|_)obs(ervation)?_time(_|$)"
+)
+
+#: Columns with such a word are known before, also in days or weeks.
+_KNOWN_BEFORE = re.compile(r"(^|_)(age|alter|birth|born|gestation[a-z]*)(_|$)")
 
 
 #: What an outcome can be.
@@ -113,7 +124,26 @@ class OutcomeSchema(Settings):
         events = known & (outcomes[:, 1] > 0) & ~late
         return f"{found}: {events.sum():,} with the event by then, {late.sum():,} there for longer"
 
+    def hint(self, features: Iterable[str]) -> str:
+        """Return a sentence where features of the schema are called as if they were known with the outcome only; "" for none."""
+        odd = [name for name in features if _is_known_later(name)]
+        if not odd:
+            return ""
+        columns, they = ("column", "it is") if len(odd) == 1 else ("columns", "they are")
+        time = "" if self.value is None else ", or name a time in the outcome: {time: ..., event: ..., until: ...}"
+        return (
+            f"{columns} {some(list(map(repr, odd)), 12)}: by the name known with the outcome ({self.event or self.value}) only, yet {they} among "
+            "the features, so that the clusters are made of what they are compared by; if so, make the type ignore in the schema"
+            + time
+        )
+
     def names(self, columns: Mapping[str, "ColumnSchema"]) -> tuple[str, ...]:
         """Return what the outcome is called, the unit of its times or numbers, and the values of a category."""
         column = columns[self.columns[0]]
         return (self.event or str(self.value), column.unit or "", *(column.values or ()))
+
+
+def _is_known_later(name: str) -> bool:
+    """Return whether a column is called as if its cells were known with the outcome only, such as `follow_up` or `survivalDays`."""
+    words = re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).lower()
+    return _KNOWN_LATER.search(words) is not None and _KNOWN_BEFORE.search(words) is None

@@ -18,6 +18,7 @@ from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
 from flareclust.privacy.policy import Policy
 from flareclust.protocol import registry
+from flareclust.protocol.cluster_arrays import OUTCOME_NOISE
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
@@ -179,6 +180,7 @@ def no_value(name: str) -> str:
 def budget_split(result: "Result", named: Callable[[str], str] = str, between: str = ", ") -> str:
     """Return the share of the job's rho that each step cost: "cluster 50 %, update 3 x 15 %, assess 5 %"; "" without privacy.
 
+    What outcomes cost beside it follows.
     `named` gives the words for a step, by default its name; `between` separates the steps.
     """
     shares: list[tuple[str, float]] = []
@@ -189,4 +191,7 @@ def budget_split(result: "Result", named: Callable[[str], str] = str, between: s
         elif shares and record["step"] == StepName.ASSESS:
             shares.append((StepName.ASSESS, dp_site.ASSESSMENT_SHARE))
     parts = [(step, share, len(list(alike))) for (step, share), alike in groupby(shares)]
-    return between.join(f"{named(step)} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)
+    split = between.join(f"{named(step)} {f'{n} x ' if n > 1 else ''}{100 * share:.3g} %" for step, share, n in parts)
+    if OUTCOME_NOISE in result.arrays:
+        split += f"; outcomes have a budget of their own: epsilon {result.params['outcome_epsilon']:g}"
+    return split

@@ -111,6 +111,8 @@ def print_typed(tables: Mapping[str, Rows], schema: TableSchema) -> None:
             say(f"{site}: outcome: {schema.outcome.words(schema.columns, table.outcomes)}")
         if table.rows_read.repeated:
             say(f"{site}: {table.rows_read.notes()['repeated']}", "hint")
+    if schema.outcome_hint:
+        say(schema.outcome_hint, "hint")
     _print_coded(tables)
 
 

@@ -164,6 +164,7 @@ class Ended:
             *self._of_the_assessment(),
             *self._of_withheld_rows(),
             *self._of_dropped_rows(),
+            *filter(None, [self.prepared.outcome_hint]),
             *(of_columns := [*self._of_columns(), *self._of_codes()]),
             *partial.warnings(self.outcome.arrays, unassigned),
             *self._of_shifted_sites(of_columns),

@@ -138,16 +138,19 @@ def schema_facts(experiment: Experiment) -> dict[str, Any]:
     schema = without(whole, experiment.truth)
     units = schema.feature_units
     own = {"units": units if any(units) else (), "schema": whole.fingerprint, "words": schema.words}
-    return own | outcome_facts(experiment.table_schema)
+    return own | outcome_facts(experiment.table_schema, experiment.truth)
 
 
-def outcome_facts(file: str | Path | None) -> dict[str, Any]:
-    """Return the fields of `Prepared` about the outcome that the schema in a file names; none without a file."""
+def outcome_facts(file: str | Path | None, truth: str | None = None) -> dict[str, Any]:
+    """Return the fields of `Prepared` about the outcome that the schema in a file names; none without a file.
+
+    The column of known classes, `truth`, is no feature.
+    """
     if file is None:
         return {}
-    schema = read_schema(file)
+    schema = without(read_schema(file), truth)
     form = None if schema.outcome_form is None else tuple(schema.outcome_form.numbers.tolist())
-    return {"outcomes": form, "outcome_names": schema.outcome_names}
+    return {"outcomes": form, "outcome_names": schema.outcome_names, "outcome_hint": schema.outcome_hint}
 
 
 def compared(experiment: Experiment) -> dict[str, Any]:

@@ -284,5 +284,8 @@ def test_rounds_with_a_cohort_are_those_of_the_in_process_engine(name, monkeypat
 
 @pytest.mark.parametrize("settings", [{"schema": "schema.yaml"}, {"id_column": "patient"}, {"truth": "diagnosis"}])
 def test_tables_that_are_read_column_by_column_are_refused(settings, tmp_path):
-    with pytest.raises(UserError, match="the engine devices takes rows of numbers; leave out table_schema"):
+    with pytest.raises(
+        UserError,
+        match=r"takes rows of numbers; leave out table_schema \(--schema\).* or use the engine inprocess, which has outcomes",
+    ):
         flareclust.run("pooled", str(tmp_path), k=3, partition="none", engine="devices", **settings)

@@ -8,6 +8,7 @@ import pytest
 
 import flareclust
 from flareclust import UserError
+from flareclust.cli.main import main
 from flareclust.data.schema.columns import read_schema
 from flareclust.evaluation.outcomes import ClusterOutcomes
 from flareclust.experiment.reports.page import report_page
@@ -261,3 +262,21 @@ def test_they_are_in_the_report_the_terminal_and_the_saved_result(
 def test_a_result_without_outcomes_says_how_to_get_some(folder: Path) -> None:
     with pytest.raises(UserError, match="name one in the schema"):
         run(folder, "").outcomes_by_cluster()
+
+
+def test_a_value_whose_time_is_among_the_features_is_named_wherever_the_schema_is_used(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = folder / "leaks.yaml"
+    schema.write_text("missing: drop-rows" + SCHEMA + "outcome: {value: died}\n", encoding="utf-8")
+    hint = "column 'days': by the name known with the outcome (died) only, yet it is among the features"
+    result = flareclust.run("lloyd", str(folder / "data"), partition="none", schema=str(schema), k=3)
+    assert sum(hint in text for text in result.warnings) == 1
+    north = str(folder / "data" / "north.csv")
+    for words in (
+        ["schema", "check", north, "--schema", str(schema)],
+        ["run", "lloyd", "--data", north, "--schema", str(schema), "--k", "3", "--dry-run"],
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert f"hint: {hint}" in capsys.readouterr().out

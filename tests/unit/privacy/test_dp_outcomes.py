@@ -12,11 +12,13 @@ import flareclust
 from flareclust import UserError
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.cli.main import main
 from flareclust.core.dp.outcomes import possible_counts
 from flareclust.core.outcomes import OutcomeForm, counts_by_outcome
 from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
 from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.summary import budget_split
 from flareclust.experiment.reports.terminal import print_result
 from flareclust.federation.noisy_outcomes import possible_arrays
 from flareclust.federation.site import answer
@@ -156,6 +158,7 @@ def run(folder: Path, outcome: str, algorithm: str = "dp-lloyd", **settings: Any
     rng = np.random.default_rng(0)
     kinds = {"t": "number", "e": "number", "g": "{type: category, values: [low, high]}"}
     columns = "".join(f"  {name}: {kind if f' {name}' in outcome else 'ignore'}\n" for name, kind in kinds.items())
+    folder.mkdir(exist_ok=True)
     (folder / "schema.yaml").write_text(
         f"columns:\n  a: number\n  b: number\n{columns}outcome: {outcome}\n", encoding="utf-8"
     )
@@ -227,3 +230,28 @@ def test_a_job_that_asks_for_more_than_a_site_grants_is_refused_before_anything_
     terms = policy(6.0, bounds={"a": [-20, 20], "b": [-20, 20]})
     with pytest.raises(flareclust.JobFailed, match="and outcome_epsilon=3 at delta"):
         run(tmp_path, TIMED, outcome_epsilon=3.0, policy=terms)
+
+
+def test_what_outcomes_cost_is_beside_the_budget_by_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(tmp_path, TIMED, outcome_epsilon=5.0)
+    own = "assess 5 %; outcomes have a budget of their own: epsilon 5"
+    assert budget_split(result).endswith(own)
+    print_result(result)
+    assert own in capsys.readouterr().out
+    assert "outcomes have a budget of their own: epsilon 5." in report_page(result)
+    assert budget_split(run(tmp_path / "none", TIMED)).endswith("assess 5 %")
+
+
+def test_a_budget_for_outcomes_that_no_schema_names_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    why = "outcome_epsilon=1.0 is for the outcomes that a schema names, and there are none here"
+    terms, sites = policy(bounds=[[-20, 20]] * 2), {site: np.zeros((400, 2)) for site in "ab"}
+    with pytest.raises(UserError, match=why):
+        flareclust.run("dp-lloyd", sites, k=2, outcome_epsilon=1.0, policy=terms)
+    with pytest.raises(UserError, match=why):
+        flareclust.recipe("dp-lloyd", k=2, outcome_epsilon=1.0)
+    with pytest.raises(SystemExit):
+        main(["jobs", "export", "dp-lloyd", str(tmp_path / "job"), "--k", "2", "--set", "outcome_epsilon=1.0"])
+    assert why in capsys.readouterr().err
+    assert not (tmp_path / "job").exists()

@@ -130,6 +130,8 @@ def test_the_check_says_what_outcome_rows_have(local):
     assert found == (
         "time (days) to died, in 4 intervals of 10 d until 40; 2 of 3 rows have it: 1 with the event by then, 1 there for longer"
     )
+    (local / "schema.yaml").write_text("missing: mean\n" + TIMED.partition("outcome")[0] + "outcome: {value: died}\n")
+    assert any(hint.startswith("column 'days': by the name known with the outcome") for hint in check(kit).hints)
 
 
 def test_odd_outcomes_are_shown_as_other_cells_are(local):

@@ -124,3 +124,27 @@ def test_a_file_that_is_no_schema(tmp_path, text, words):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(UserError, match=r"schema\.yaml cannot be read"):
         read_schema(tmp_path / "schema.yaml")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "named"),
+    [
+        ({"value": "died"}, ["days", "followUp", "last_seen"]),
+        ({"time": "days", "event": "died=yes", "until": 90.0}, ["followUp", "last_seen"]),
+    ],
+)
+def test_features_that_by_their_names_are_known_with_the_outcome_only_are_named(outcome, named):
+    columns = {
+        **{name: {"type": "number"} for name in ("age_days", "days", "followUp", "prothrombin_time", "progesterone")},
+        "last_seen": "date",
+        "survival": "ignore",
+        "died": {"type": "category", "values": ["no", "yes"]},
+    }
+    hint = TableSchema(columns=columns, outcome=outcome).outcome_hint
+    assert hint.startswith(f"columns {', '.join(map(repr, named))}: by the name known with the outcome (died")
+    assert ("name a time in the outcome" in hint) == ("value" in outcome)
+    assert TableSchema(columns=columns).outcome_hint == ""
+    without = {name: one for name, one in columns.items() if name not in ("followUp", "last_seen")}
+    timed = TableSchema(columns=without, outcome={"time": "days", "event": "died=yes", "until": 90.0})
+    assert timed.outcome_hint == ""
+    assert not {"days", "died=yes"} & set(timed.features)
