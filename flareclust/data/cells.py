@@ -63,6 +63,9 @@ _ORDERED, _THEN = "ordered: ", " < "
 #: A column is strongly skewed where its skewness is more; its logarithm is better with at most this part of it. Of so many cells.
 _SKEWED, _LESS, _SEVERAL = 3.0, 0.5, 20
 
+#: Without this share of the cells, the largest ones, its skewness is still more: a few outliers make no column skewed.
+_LARGEST, _STILL_SKEWED = 0.02, 1.5
+
 
 def check_rows(X: ArrayLike, *, where: str, allow_empty: bool = False, gaps: bool = False) -> FloatArray:
     """Return X as (n, d) float64, C-contiguous and finite, or NaN with `gaps`; the same array where it already is that.
@@ -219,8 +222,14 @@ def log_helps(numbers: FloatArray) -> bool:
     known = numbers[~np.isnan(numbers)]
     if len(known) < _SEVERAL or known.min() < 0 or np.ptp(known) == 0:
         return False
-    plain, log = (float(np.mean(((x - x.mean()) / x.std()) ** 3)) for x in (known, np.log1p(known)))
-    return plain > _SKEWED and abs(log) <= _LESS * plain
+    others = np.sort(known)[: -int(np.ceil(_LARGEST * len(known)))]
+    plain, log, still = map(_skewness, (known, np.log1p(known), others))
+    return plain > _SKEWED and still > _STILL_SKEWED and abs(log) <= _LESS * plain
+
+
+def _skewness(x: FloatArray) -> float:
+    """Return the skewness of numbers (n,); 0 where they are all the same."""
+    return 0.0 if np.ptp(x) == 0 else float(np.mean(((x - x.mean()) / x.std()) ** 3))
 
 
 def iso_date(days: float) -> str:

@@ -325,6 +325,8 @@ def _no_number(layout: _Layout, row: int, j: int, cell: str) -> UserError:
 
 def _not_text(file: Path, encoding: str, place: str) -> UserError:
     """Return the error of a csv file that is no text in this encoding."""
+    if advice := formats.spreadsheet_advice(file):
+        return UserError(f"{place} is no text{advice}")
     unmarked = encoding.startswith("utf-16") and _is_wide(file)
     wide = not encoding.startswith("utf-16") and _is_wide(file)
     likely = "utf-16" if wide else "utf-16-le" if unmarked else "utf-8" if encoding != "utf-8" else "latin-1"

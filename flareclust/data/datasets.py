@@ -8,7 +8,7 @@ computed from all rows together, which a federation does not have: it is for stu
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -21,6 +21,7 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.core.runtime import one_thread
 from flareclust.data import published as official
 from flareclust.data.cells import check_rows
+from flareclust.data.file_formats import spreadsheet_advice
 from flareclust.data.npy_files import npz_arrays
 from flareclust.data.tables import SUFFIXES, RowsRead, read_table
 
@@ -57,7 +58,9 @@ class Dataset:
         return None if self.y is None else len(np.unique(self.y))
 
 
-def load(name_or_path: str | Path, *, verify: bool = False, gaps: bool = False) -> Dataset:
+def load(
+    name_or_path: str | Path, *, verify: bool = False, gaps: bool = False, columns: Sequence[str] | None = None
+) -> Dataset:
     """Return a data set by name, or a table from a file.
 
     A name goes before a file of that name. An npz file may hold `y` and `owners` (n integers each) and `centroids` (k, d)
@@ -68,13 +71,14 @@ def load(name_or_path: str | Path, *, verify: bool = False, gaps: bool = False) 
             path of a table as `tables.read_table` reads it.
         verify: whether to compare a named data set's file with the published one, which takes longer than reading it.
         gaps: whether cells of a table may be missing, which is NaN.
+        columns: what to read of a file whose other columns may hold text; all of a data set, and of npz and npy files, is read.
 
     Raises:
         UserError: unknown name or setting; the data set cannot be fetched or is damaged; the table cannot be read.
     """
     name, _, settings = str(name_or_path).partition(":")
     if isinstance(name_or_path, Path) or (name not in describe() and _looks_like_path(name_or_path)):
-        return _own_table(Path(name_or_path), gaps)
+        return _own_table(Path(name_or_path), gaps, columns)
     _known(name)
     setting, components = _components(settings)
     if setting and name != "garst_grid":
@@ -156,7 +160,7 @@ def _known(name: str) -> None:
     if name not in (known := names()):
         raise UserError(
             f"unknown data set {name!r}{did_you_mean(name, known)}. There are {', '.join(known)}; "
-            f"or name a file ({', '.join(SUFFIXES)})"
+            f"or name a file ({', '.join(SUFFIXES)}){spreadsheet_advice(Path(name))}"
         )
 
 
@@ -172,8 +176,9 @@ def _looks_like_path(text: str | Path) -> bool:
     return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.is_file()
 
 
-def _own_table(path: Path, gaps: bool) -> Dataset:
-    table = read_table(path, gaps=gaps)
+def _own_table(path: Path, gaps: bool, columns: Sequence[str] | None) -> Dataset:
+    of_numbers = path.suffix.lower() in (".npz", ".npy")
+    table = read_table(path, None if of_numbers else columns, gaps=gaps)
     known = npz_arrays(path, ("y", "centroids", "owners")) if path.suffix.lower() == ".npz" else {}
     y, centroids, owners = known.get("y"), known.get("centroids"), known.get("owners")
     for name, value in (("y", y), ("owners", owners)):

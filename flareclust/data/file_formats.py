@@ -35,6 +35,13 @@ CHOOSE_ADVICE = "choose other columns by name"
 GAPS_ADVICE = "drop these rows or fill them in, as missing=mean does"
 EMPTY_ADVICE = "choose the others"
 
+#: What to do with a spreadsheet.
+SPREADSHEET_ADVICE = "save a spreadsheet as csv (UTF-8)"
+
+
+#: Files of spreadsheets, by the end of their names and by their first bytes (zip archives, and the older form of Excel).
+SPREADSHEETS, _FIRST_BYTES = (".xlsx", ".xls", ".xlsm", ".ods"), (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+
 
 class Piece(NamedTuple):
     """Rows that follow one another: the chosen columns (c, d), unchecked, and the ids (c,) where there are any; a list is checked."""
@@ -122,6 +129,15 @@ class Source:
         for found in self.columns(different := list(dict.fromkeys(names))):
             by_name = dict(zip(different, found, strict=True))
             yield [by_name[name] for name in names]
+
+
+def spreadsheet_advice(path: Path) -> str:
+    """Return what to do with the file of a spreadsheet, in words that follow a message; "" for another file."""
+    found = path.suffix.lower() in SPREADSHEETS
+    if not found and path.is_file():
+        with path.open("rb") as stream:
+            found = stream.read(4) in _FIRST_BYTES
+    return f"; {SPREADSHEET_ADVICE}" if found else ""
 
 
 @contextmanager

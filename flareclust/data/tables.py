@@ -24,7 +24,16 @@ from flareclust.data import file_formats
 from flareclust.data.arrow_files import open_arrow, open_parquet
 from flareclust.data.cells import FiniteCheck, as_numbers
 from flareclust.data.csv_files import open_csv
-from flareclust.data.file_formats import FileFingerprint, Names, Selection, Source, listed, system_errors, unmarked
+from flareclust.data.file_formats import (
+    FileFingerprint,
+    Names,
+    Selection,
+    Source,
+    listed,
+    spreadsheet_advice,
+    system_errors,
+    unmarked,
+)
 from flareclust.data.ids import Duplicates, Ids, Withdrawn, as_texts
 from flareclust.data.image_files import open_images
 from flareclust.data.memory import RowStore
@@ -465,14 +474,18 @@ def _open(file: File, selection: Selection) -> Iterator[Source]:
         return
     form = (kind or Path(place).suffix.lower()).removeprefix(".")
     if selection.encoding is not None and form not in COLUMN_FORMATS:
-        raise UserError(f"{place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}")
+        raise UserError(
+            f"{place}: a table with a schema is one of {', '.join(COLUMN_FORMATS)}{spreadsheet_advice(path)}"
+        )
     with system_errors(place):
         if path.is_dir():
             opened: AbstractContextManager[Source] = open_images(path, place, root, selection.id_name)
         elif not path.is_file():
             raise UserError(f"{place}: no such file")
         elif (opener := FORMATS.get(form)) is None:
-            raise UserError(f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}")
+            raise UserError(
+                f"{place}: unknown suffix; a table has one of {', '.join(SUFFIXES)}{spreadsheet_advice(path)}"
+            )
         elif path.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
         else:

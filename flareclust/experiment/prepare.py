@@ -249,7 +249,7 @@ class OneTable:
             return OneTable(*one_table(asked))
         table = asked.table
         if isinstance(table, Path):
-            return OneTable(datasets.load(asked.data, gaps=asked.gaps))
+            return OneTable(datasets.load(asked.data, gaps=asked.gaps, columns=asked.columns))
         read = Numbers(asked.columns, gaps=asked.gaps).read([table], RowStore(bounded=True))
         return OneTable(Dataset(table.path.name, read.X, columns=read.columns, rows_read=read.rows_read))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON, NotPlain, read_text
+from flareclust.data.file_formats import spreadsheet_advice
 from flareclust.sites.kit import read_json, write_json
 
 #: In a kit's folder `local`: when each id was withdrawn, in seconds since 1970 UTC.
@@ -43,7 +44,7 @@ def ids_in(file: Path) -> list[str]:
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
     except NotPlain as reason:
-        raise UserError(f"{file} {reason}; expected a text file with one id a line") from None
+        raise UserError(f"{file} {reason}; expected a text file with one id a line{spreadsheet_advice(file)}") from None
     if not (found := [_id(line, f"{file}: line {number}") for number, line in enumerate(lines, 1) if line.strip()]):
         raise UserError(f"{file} has no ids; expected one a line")
     return found

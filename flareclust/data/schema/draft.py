@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.typing import FloatArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import code_cells, log_helps
 from flareclust.data.schema.cells import texts_of
 from flareclust.data.schema.mapping import ISO_DATE, TableMapping
@@ -39,8 +39,8 @@ _NEARLY_ALL = 0.95
 #: What is said of a column of which a few large numbers would decide the clusters.
 _SKEWED = "strongly skewed; transform: log?"
 
-#: Text with more different values than this is no category.
-_MOST_CATEGORIES = 30
+#: Text with more different values than this is no category, and so few integers may be the codes of one.
+_MOST_CATEGORIES, _FEW_INTEGERS = 30, 10
 
 _DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 
@@ -103,7 +103,7 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     if not known:
         return {"type": "ignore"}, "all cells are missing"
     gaps = len(cells) - len(known)
-    comment = f"{_percent(gaps / len(cells))} of the cells are missing" if gaps else ""
+    comments = [f"{_percent(gaps / len(cells))} of the cells are missing"] if gaps else []
     different = Counter(known)
     unique = len(different) >= _NEARLY_ALL * len(known) and len(known) >= LEAST_ROWS
     numbers = _numbers(different, decimal)
@@ -119,14 +119,15 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         if codes.any():
             share = _percent(times[codes].sum() / len(cells))
             numbers, times = numbers[~codes], times[~codes]
-            said = f"{share} of the cells lie far from all others; list a code for missing ones under missing: in the mapping"
-            comment = f"{comment}; {said}" if comment else said
+            comments.append(
+                f"{share} of the cells lie far from all others; list a code for missing ones under missing: in the mapping"
+            )
         settings: dict[str, object] = {"type": "number"}
         if unit := _UNIT.search(name):
             settings["unit"] = unit[1] or unit[2]
-        if log_helps(np.repeat(numbers, times)):
-            comment = f"{comment}; {_SKEWED}" if comment else _SKEWED
-        return {**settings, "range": list(_widened(numbers))}, comment
+        comments += [_SKEWED] if log_helps(np.repeat(numbers, times)) else []
+        comments += [asked] if (asked := _may_be_codes(numbers, times)) else []
+        return {**settings, "range": list(_widened(numbers))}, "; ".join(comments)
     if (form := _date_form(different)) is not None:
         days = [datetime.strptime(text[:10] if form == ISO_DATE else text, form).toordinal() for text in different]
         age = "; of birth? type: date, as: age, reference: YYYY-MM-DD makes them years up to a day that all sites agree on, none of them after it"
@@ -138,9 +139,27 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     if not listed:
         return {"type": "ignore"}, f"no value has {LEAST_ROWS} rows"
     if rare := len(different) - len(listed):
-        more = f"{rare} rarer value{'s are' if rare > 1 else ' is'} not listed"
-        comment = f"{comment}; {more}" if comment else more
-    return {"type": "category", "values": listed}, comment
+        comments.append(f"{rare} rarer value{'s are' if rare > 1 else ' is'} not listed")
+    return {"type": "category", "values": listed}, "; ".join(comments)
+
+
+def _may_be_codes(numbers: FloatArray, times: IntArray) -> str:
+    """Return a question about a column of different numbers (m,), each in so many cells (m,): may they be codes? "" for others."""
+    numbers, places = np.unique(numbers, return_inverse=True)  # 2 and 2.0 are one
+    times = np.bincount(places, times)
+    few = len(numbers) <= min(_FEW_INTEGERS, times.sum() / LEAST_ROWS)
+    if not few or (numbers != np.floor(numbers)).any():
+        return ""
+    listed = [f"{number:.12g}" for number in numbers[times >= LEAST_ROWS]]
+    rarer = " and the rarer ones" if len(listed) < len(numbers) else ""
+    apart = len(listed) > 1 and listed[-1] in ("8", "9") and float(listed[-1]) - float(listed[-2]) > 1
+    unknown = (
+        f"; {listed[-1]} for missing cells? Then missing: {listed[-1]} for the column in the mapping" if apart else ""
+    )
+    return (
+        f"{len(numbers)} integers only: a number, or codes? Then type: category, or ordered if they have an order, with "
+        f"values: [{', '.join(listed)}]{rarer}{unknown}"
+    )
 
 
 def _percent(share: float) -> str:

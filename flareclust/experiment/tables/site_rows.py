@@ -11,6 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import site_name
 from flareclust.data import image_files
+from flareclust.data.file_formats import SPREADSHEET_ADVICE, SPREADSHEETS
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import SUFFIXES, File, Numbers, Rows
 from flareclust.protocol import registry
@@ -40,7 +41,9 @@ def site_files(folder: Path) -> dict[str, Rows]:
             raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
         files[name] = path
     if not files:
-        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}, and no folders of images")
+        sheets = any(path.suffix.lower() in SPREADSHEETS for path in folder.iterdir())
+        advice = f"; {SPREADSHEET_ADVICE}" if sheets else ""
+        raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}, and no folders of images{advice}")
     return dict(sorted(files.items()))
 
 

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.cells import check_rows
-from flareclust.data.tables import read_table
+from flareclust.data.tables import File, open_columns, read_table
 
 SECRET = 271828.1828
 
@@ -133,6 +133,31 @@ def test_paths_that_are_no_table_say_what_is_expected(tmp_path: Path) -> None:
     (tmp_path / "t.xlsx").write_text("x")
     with pytest.raises(UserError, match=r"t.xlsx: unknown suffix; a table has one of .npy, .npz, .csv"):
         read_table(tmp_path / "t.xlsx")
+
+
+def test_a_spreadsheet_is_saved_as_csv(tmp_path: Path) -> None:
+    advice = "; save a spreadsheet as csv (UTF-8)"
+    for name, content in (
+        ("t.xlsx", b"PK\x03\x04\x14\xff"),
+        ("t.ods", b"x"),
+        ("t.XLS", b"x"),
+        ("t.csv", b"PK\x03\x04\x14\xff"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(UserError) as error:
+            read_table(tmp_path / name)
+        assert str(error.value).endswith(advice), name
+    with (
+        pytest.raises(UserError, match="a table with a schema is one of csv") as error,
+        open_columns(File(tmp_path / "t.xlsx", "t.xlsx"), "utf-8"),
+    ):
+        pass
+    assert str(error.value).endswith(advice)
+    (tmp_path / "t.csv").unlink()
+    for there in (tmp_path, "gone.xlsx"):
+        with pytest.raises(UserError) as error:
+            flareclust.run("lloyd", there, k=2, partition="none" if there == tmp_path else "iid")
+        assert str(error.value).endswith(advice)
 
 
 def test_npz_columns_must_fit(tmp_path: Path) -> None:

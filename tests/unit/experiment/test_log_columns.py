@@ -140,6 +140,13 @@ def test_even_negative_constant_and_few_numbers_need_no_logarithm(numbers):
     assert log_helps(np.append(np.exp(np.arange(50.0) / 3), np.nan))
 
 
+def test_one_outlier_makes_no_column_skewed():
+    rng = np.random.default_rng(0)
+    for numbers in (rng.normal(70, 10, 40), rng.exponential(5.0, 300), np.full(60, 7.0)):
+        assert not log_helps(np.append(numbers, 7000.0))
+    assert log_helps(np.append(rng.lognormal(1.0, 1.5, 300), 7000.0))
+
+
 @pytest.mark.parametrize("missing", ["refuse", "mean"])
 def test_exported_models_take_the_numbers(folder, missing):
     result = clustered(folder, f"missing: {missing}\n{LOG}" if missing == "mean" else LOG)

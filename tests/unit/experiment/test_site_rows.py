@@ -36,3 +36,18 @@ def test_a_first_row_of_numbers_is_a_header_where_columns_are_named(files):
     (files / "a.csv").write_text("2018,2019\n1,2\n")
     settings = {"algorithm": "masked", "data": str(files), "partition": "none", "k": 2}
     assert prepare(make_experiment(**settings, columns=["2018", "2019"])).columns == ("2018", "2019")
+
+
+def test_one_file_is_read_in_the_columns_that_are_chosen_whatever_the_others_hold(tmp_path):
+    lines = [f"p{i},{i % 7},{i % 3},{'fm'[i % 2]}" for i in range(40)]
+    (tmp_path / "all.csv").write_text("\n".join(["patient,age,crp,sex", *lines]))
+    asked = {"algorithm": "lloyd", "data": str(tmp_path / "all.csv"), "k": 2, "n_sites": 2}
+    found = prepare(make_experiment(columns=["crp", "age"], **asked))
+    assert found.columns == ("crp", "age")
+    assert sum(len(rows) for rows in found.sites.values()) == 40
+    with pytest.raises(
+        UserError, match=r"column 'sex' is not numeric.* read text by a schema \(flareclust schema draft FILE\)"
+    ):
+        prepare(make_experiment(columns=["age", "sex"], **asked))
+    with pytest.raises(UserError, match=r"has no column 'agee' \(did you mean 'age'\?\)"):
+        prepare(make_experiment(columns=["agee"], **asked))

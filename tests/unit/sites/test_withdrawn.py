@@ -197,6 +197,10 @@ def test_the_command_of_the_kits_folder_is_the_same(clinic, capsys, monkeypatch)
         (["--ids", "COMMAS"], "COMMAS: line 1 has a comma"),
         (["--ids", "TABS"], "TABS: line 1 has a tab"),
         (["--ids", "BARS"], "BARS: line 1 has '|'"),
+        (
+            ["--ids", "SHEET"],
+            "SHEET is not text in UTF-8; expected a text file with one id a line; save a spreadsheet as csv (UTF-8)",
+        ),
     ],
 )
 def test_what_is_wrong_is_one_sentence_and_changes_nothing(clinic, capsys, words, text):
@@ -205,6 +209,7 @@ def test_what_is_wrong_is_one_sentence_and_changes_nothing(clinic, capsys, words
     (clinic.parent / "SEMICOLONS").write_text("p3\np17;secret;2024-05-01\n")
     (clinic.parent / "COMMAS").write_text("patient,seen_on\np17,2024-05-01\n")
     (clinic.parent / "TABS").write_text("p17\tsecret\n")
+    (clinic.parent / "SHEET").write_bytes(b"PK\x03\x04\x14\xff")
     (clinic.parent / "BARS").write_text("p17|secret\n")
     words = [clinic.parent / word if word.isupper() else word for word in words]
     found = said(capsys, clinic, *words, code=2)

@@ -5,7 +5,7 @@ import pytest
 
 from flareclust import UserError
 from flareclust._foundation.settings_file import parse_yaml
-from flareclust.data.schema.columns import TableSchema
+from flareclust.data.schema.columns import TableSchema, read_schema
 from flareclust.data.schema.draft import LEAST_ROWS, draft
 from flareclust.data.schema.mapping import TableMapping
 from flareclust.data.schema.reading import Typed
@@ -168,3 +168,45 @@ def test_a_column_is_nearly_one_of_numbers_from_four_fifths_on(tmp_path, numbers
     cells = [f"{i}.5" for i in range(numbers)] + ["k.A."] * (10 - numbers)
     (tmp_path / "north.csv").write_text("\n".join(["crp,age", *(f"{cell},1" for cell in cells), ""]))
     assert f"crp: {{type: ignore}}  # {said}" in draft(tmp_path / "north.csv").text
+
+
+@pytest.mark.parametrize(
+    ("cells", "asked"),
+    [
+        (
+            [0, 1, 2],
+            "3 integers only: a number, or codes? Then type: category, or ordered if they have an order, with values: [0, 1, 2]",
+        ),
+        ([1, 2, 9], "values: [1, 2, 9]; 9 for missing cells? Then missing: 9 for the column in the mapping"),
+        (["1", "2.0", "2"], "2 integers only: a number, or codes?"),
+    ],
+)
+def test_few_integers_may_be_codes(tmp_path, cells, asked):
+    path = table(tmp_path, {"code": cells * (N // 3), "age": range(N)})
+    text = draft(path).text
+    assert asked in text.partition("  code: {type: number, ")[2].splitlines()[0]
+    assert "codes?" not in text.partition("  age:")[2]
+    check_draft(text)
+
+
+def test_codes_of_few_rows_are_not_shown_and_other_numbers_are_none(tmp_path):
+    columns = {
+        "rare": [0, 1] * (N // 2 - 1) + [7, 7],
+        "half": [0, 0.5, 1] * (N // 3),
+        "many": [i % 20 for i in range(N)],
+        "few": [i % 20 // 2 for i in range(N)],
+    }
+    text = draft(table(tmp_path, columns)).text
+    asked = {line.split(":")[0].strip(): line for line in text.splitlines() if "codes?" in line}
+    assert set(asked) == {"rare", "few"}
+    assert asked["rare"].endswith("values: [0, 1] and the rarer ones")
+
+
+def test_yes_and_no_in_a_schema_without_quotes_are_refused_with_what_to_write(tmp_path):
+    (tmp_path / "schema.yaml").write_text("columns: {smokes: {type: category, values: [yes, no]}}")
+    with pytest.raises(UserError) as error:
+        read_schema(tmp_path / "schema.yaml")
+    assert "column 'smokes': values: YAML reads yes, no, on and off as true and false; put them in quotes" in str(
+        error.value
+    )
+    assert 'such as ["no", "yes"]' in str(error.value)
