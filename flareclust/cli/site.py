@@ -122,7 +122,7 @@ def _site_log(
     from flareclust.sites.withdrawn import ids_in, withdrawn_ids
 
     local = local_of(kit)
-    jobs, asked = read_log(local.parent), withdrawn_ids(local) if ids is None else ids_in(ids)
+    jobs, asked = read_log(local.parent), withdrawn_ids(local, reader_owns_them=True) if ids is None else ids_in(ids)
     found = held(local.parent, jobs, asked) if asked else None
     if as_json:
         for job, had in zip(jobs, found or [0] * len(jobs), strict=True):

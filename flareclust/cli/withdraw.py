@@ -37,7 +37,7 @@ def withdraw(
         changed = withdrawn.withdraw(local, asked, undo=undo)
         what = "taken off the list" if undo else "withdrawn"
         say(f"{len(changed):,} id{'' if len(changed) == 1 else 's'} {what}; {len(set(asked)):,} in {ids}")
-    listed = withdrawn.withdrawn_ids(local)
+    listed = withdrawn.withdrawn_ids(local, reader_owns_them=True)
     if not listed:
         say("nothing is withdrawn at this site")
         return

@@ -41,7 +41,6 @@ from flareclust.experiment.tables.typed_rows import (
 )
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.kits import file_of
-from flareclust.privacy.dp.settings import check_paid_outcomes
 from flareclust.sites.withdrawn import withdrawn_ids
 
 #: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
@@ -67,9 +66,7 @@ def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
     k = (experiment.k or found.k) if experiment.k_range is None else experiment.k_range[1]
     if not k:
         raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
-    prepared = replace(found, k=k, params=params, **(schema_facts(experiment) if by_schema else {}))
-    check_paid_outcomes(experiment.params, prepared.outcomes)
-    return prepared
+    return replace(found, k=k, params=params, **(schema_facts(experiment) if by_schema else {}))
 
 
 def source_of(asked: RowsAsked, kit: str | None = None) -> Source:

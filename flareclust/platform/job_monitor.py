@@ -338,7 +338,7 @@ class JobMonitor:
                     raise
                 raise JobFailed(
                     f"the result of the job {self.id} cannot be written to {error.filename or scratch} ({error.strerror}); make "
-                    f"room there, or name another folder in TMPDIR, and fetch it: python -m flareclust.guarded nvflare.cli job download {self.id}"
+                    f"room there, or name another folder in TMPDIR, and fetch it: {outcome_files.fetch_command(self.id, self.server.kit)}"
                 ) from error
 
         folder = self.server.call_with_retry(download)

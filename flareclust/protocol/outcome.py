@@ -1,6 +1,7 @@
 """What a finished federation leaves behind: result.npz, result.json and rounds.jsonl, without pickle."""
 
 import json
+import shlex
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -165,6 +166,11 @@ def append_round(record: Mapping[str, object], folder: Path) -> None:
     """Add one exchange to rounds.jsonl while the job runs, so that its progress can be followed."""
     with (folder / ROUNDS).open("a") as file:
         file.write(_line(record))
+
+
+def fetch_command(job: str, kit: str | Path) -> str:
+    """Return the command that gets the result of a job from its server again."""
+    return f"flareclust fetch {job} --kit {shlex.quote(str(kit))}"
 
 
 def folder_of(folder: Path) -> Path:

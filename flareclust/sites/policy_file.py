@@ -87,6 +87,7 @@ def shared_rules(local: Path) -> dict[str, Any]:
     if policy is None or not policy.share_rules:
         return {}
     said = policy.to_json() | ({} if policy.dp is None else asdict(policy.dp))
+    said["min_rows"] = policy.least_rows(private=policy.dp is not None)  # as `site policy` says it at the site
     return {name: said[name] for name in SHARED if said.get(name) is not None}
 
 

@@ -111,6 +111,7 @@ class SiteData:
 
         Raises:
             Refusal: the file is missing, does not say where the rows are, or says something that cannot be.
+            UserError: the list of withdrawn ids cannot be read, to those who own the rows.
         """
         local = Path(local)
         config = read_config(local)
@@ -138,7 +139,7 @@ class SiteData:
             schema=schema,
             mapping=mapping,
             query=query,
-            withdrawn=withdrawn_ids(local),
+            withdrawn=withdrawn_ids(local, reader_owns_them=reader_owns_them),
             **{name: getattr(config, name) for name in as_it_says},
         )
 
@@ -163,7 +164,8 @@ class SiteData:
                 are. The site's own log has them.
         """
         withdrawn = Withdrawn(self.withdrawn, marked=marked)
-        return self._stated(lambda: self._read(self.scratch or scratch, gaps, withdrawn), reader_owns_them)
+        logged = not reader_owns_them  # to whom the command says it
+        return self._stated(lambda: self._read(self.scratch or scratch, gaps, withdrawn, logged), reader_owns_them)
 
     def odd_cells(self) -> list[OddCell]:
         """Return cells that do not fit the schema, or are no numbers where there is none, with their values: for the site's own eyes.
@@ -231,17 +233,17 @@ class SiteData:
         parts = parts_on(self.compute or "", files, columns, self.id, aborted, self.withdrawn)
         return ClusterTable(parts, columns, self.salt, hidden, sum(rows) - len(parts))
 
-    def _read(self, scratch: Path | None, gaps: bool, withdrawn: Withdrawn) -> Table:
+    def _read(self, scratch: Path | None, gaps: bool, withdrawn: Withdrawn, logged: bool) -> Table:
         files = self.files()
         self._refuse_others(files, scratch)
         reader: Reader = self._numbers(gaps) if self.schema is None else Typed(self.schema, self.mapping)
         reader.withdrawn = withdrawn
         found = reader.read(files, RowStore(self.memory, scratch))
-        for name, note in found.rows_read.notes().items():
+        for name, note in found.rows_read.notes().items() if logged else ():
             _log.log(logging.INFO if name == "withdrawn" else logging.WARNING, "%s", note)
         self._check_number(found.rows_kept)
         RowStore.check_job_fits(found.rows_kept)
-        if self.query is not None:
+        if self.query is not None and logged:
             _log.info("the query gave %d rows with the fingerprint %s", found.rows_kept, digest_of("", [found]))
         return replace(found, salt=self.salt, hidden=self._hidden(frozenset(found.columns or ())))
 

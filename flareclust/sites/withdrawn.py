@@ -19,15 +19,18 @@ _IDS = "ids"
 _QUOTED, _BETWEEN = re.compile(r'"((?:[^"]|"")+)"'), re.compile(r"[;,|\t]")
 
 
-def withdrawn_ids(local: Path) -> frozenset[str]:
+def withdrawn_ids(local: Path, *, reader_owns_them: bool = False) -> frozenset[str]:
     """Return the ids that the site with the folder `local` has withdrawn.
 
     Raises:
         Refusal: the list is there and cannot be read, so no job may have rows.
+        UserError: the same for those who own the rows, with the reason.
     """
     try:
         return frozenset(_read(local))
     except UserError:
+        if reader_owns_them:
+            raise
         raise Refusal(
             f"has a local/{WITHDRAWN_FILE} that cannot be read; flareclust site check says why at the site"
         ) from None

@@ -24,6 +24,7 @@ from flareclust.experiment.results.disclosure import (
 )
 from flareclust.experiment.results.picture import merge_picture, picture_of
 from flareclust.federation.checkpoint import CHECKPOINT, PART
+from flareclust.platform.poc import state as poc_state
 from flareclust.preparation import result as partial
 from flareclust.protocol import outcome as outcome_files
 
@@ -96,15 +97,22 @@ def keep(result: "Result", folder: Path) -> "Result":
         return save(result, folder, resume=True)
     except UserError as error:
         reasons = [str(error)]
+    again = f"; the server keeps the result of the job {result.job}: {_fetch_command(result)}" if result.job else ""
     for other in fallbacks(folder.name):
-        warning = f"the result is in {other}: {reasons[0]}"
+        warning = f"the result is in {other}: {reasons[0]}{again}"
         try:
             return save(replace(result, warnings=[*result.warnings, warning]), other)
         except UserError as error:
             reasons.append(str(error))
-    at_server = f"; the NVFlare server keeps the result of the job {result.job} (python -m flareclust.guarded nvflare.cli job download)"
-    job = at_server if result.job else ""
-    raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{job}")
+    raise JobFailed(f"the result could not be kept: {'; '.join(reasons)}{again}")
+
+
+def _fetch_command(result: "Result") -> str:
+    """Return the command that gets the result from the server of its job again."""
+    kit = str(result.experiment.get("kit") or poc_state.DEFAULT)
+    if result.experiment.get("engine") == "poc":
+        kit = str(Path(kit) / poc_state.KITS / poc_state.LEAD)
+    return outcome_files.fetch_command(result.job or "", kit)
 
 
 def _saved(result: "Result", folder: Path) -> "Result":

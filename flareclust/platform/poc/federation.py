@@ -8,12 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust.platform import job_monitor
 from flareclust.platform.poc import processes as poc_processes
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.state import DEFAULT, SERVER, Poc
 from flareclust.platform.session import connected_sites, open_session
+from flareclust.sites.rows import SiteData
+from flareclust.sites.withdrawn import withdrawn_ids
 
 __all__ = ["DEFAULT", "Poc", "down", "find", "lost", "status"]
 
@@ -24,7 +26,7 @@ class _Participant:
 
     Attributes:
         connected: whether the server reaches it; for the server, whether it answers.
-        rows: how many it has, None if that is not known.
+        rows: how many take part, without those that it has withdrawn; None if that is not known.
         log: the file with its messages.
     """
 
@@ -66,9 +68,20 @@ def status(folder: Path = DEFAULT) -> list[_Participant]:
         with suppress(JobFailed), open_session(poc.admin_kit, timeout=5) as session:
             connected = {SERVER, *connected_sites(session)}
     return [  # the server takes a while to see that a site is gone
-        _Participant(name, runs, runs and name in connected, poc.rows.get(name), poc.kit(name) / "log.txt")
+        _Participant(name, runs, runs and name in connected, _rows(poc, name), poc.kit(name) / "log.txt")
         for name, runs in alive.items()
     ]
+
+
+def _rows(poc: Poc, name: str) -> int | None:
+    """Return how many rows of a participant take part: those that it got, without those that it has withdrawn since."""
+    placed, local = poc.rows.get(name), poc.kit(name) / "local"
+    try:
+        if placed is None or not withdrawn_ids(local):
+            return placed
+        return SiteData.of(local, name, reader_owns_them=True).table(reader_owns_them=True).rows_kept
+    except (Refusal, UserError):  # which the site's own commands say
+        return None
 
 
 def lost(folder: Path = DEFAULT) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import yaml
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.own_files import create
 from flareclust._foundation.settings_file import read_mapping_file
 from flareclust.data.tables import Rows, Table
 from flareclust.platform.poc.state import ADMIN, KITS, LEAD, PROJECT, SERVER
@@ -116,4 +117,5 @@ def file_of(kit: Path) -> Path:
 
 def _say(kit: Path, config: Mapping[str, object]) -> None:
     text = yaml.safe_dump({**config, "account": ACCOUNT_IN_KIT}, sort_keys=False, allow_unicode=True)
-    (kit / "local" / CONFIG_FILE).write_text(text, encoding="utf-8")
+    with create(kit / "local" / CONFIG_FILE) as file:  # for its owner only, as site init writes it
+        file.write(text)

@@ -64,8 +64,28 @@ def test_the_job_of_a_result_that_can_be_kept_nowhere_is_named(state, tmp_path, 
     result = replace(flareclust.run("kfed", data="iris", n_sites=3), job="1234")
     state.touch()
     monkeypatch.setattr("tempfile.tempdir", str(state))
-    with pytest.raises(JobFailed, match=r"the NVFlare server keeps the result of the job 1234"):
-        keep(result, state / "out")
+    for engine, kit, command in (
+        ("production", "kits/lead@hub.org", "flareclust fetch 1234 --kit kits/lead@hub.org"),
+        ("poc", "my poc", "flareclust fetch 1234 --kit 'my poc/federation/prod_00/lead@poc.org'"),
+    ):
+        asked = {**result.experiment, "engine": engine, "kit": kit}
+        with pytest.raises(JobFailed) as failure:
+            keep(replace(result, experiment=asked), state / "out")
+        assert str(failure.value).endswith(f"; the server keeps the result of the job 1234: {command}")
+
+
+def test_a_result_in_another_folder_says_how_to_get_it_from_the_server_again(state, tmp_path):
+    from dataclasses import replace
+
+    from flareclust.experiment.results.artifacts import keep
+
+    result = flareclust.run("kfed", data="iris", n_sites=3)
+    (tmp_path / "place").touch()
+    asked = {**result.experiment, "engine": "production", "kit": "lead"}
+    kept = keep(replace(result, job="1234", experiment=asked), tmp_path / "place" / "out")
+    (kept_in,) = (state / "flareclust" / "results").iterdir()
+    assert kept.warnings[-1].startswith(f"the result is in {kept_in}: ")
+    assert kept.warnings[-1].endswith("; the server keeps the result of the job 1234: flareclust fetch 1234 --kit lead")
 
 
 def test_a_folder_that_is_full_is_refused_before_the_work(state, tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.data.schema.columns import read_schema
+from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.results.artifacts import REPORT
 from flareclust.experiment.results.fetched import result_of_job
 from flareclust.platform import provisioned
@@ -87,6 +88,26 @@ def test_the_command_writes_result_and_report(job, tmp_path, monkeypatch, capsys
     with pytest.raises(SystemExit, match="2"):
         main(words)
     assert "holds the result of another run" in capsys.readouterr().err
+
+
+def test_a_page_without_warnings_says_what_was_not_looked_at_and_a_run_that_read_the_rows_does_not(job):
+    folder, schema, run = job
+    fetched = result_of_job(*outcome_files.read(folder / "workspace"), table_schema=schema)
+    assert not fetched.warnings
+    page = report_page(fetched)
+    assert "No warnings of what the sites sent. Whether columns are skewed" in page
+    assert "only the site knows" in page
+    for engine in ("inprocess", "poc"):
+        page = report_page(replace(run, engine=engine, warnings=[]))
+        assert "No warnings.</div>" in page
+        assert "only the site knows" not in page
+
+
+def test_a_job_that_paid_for_outcomes_is_fetched_without_its_schema(job):
+    outcome, about = outcome_files.read(job[0] / "workspace")
+    params = {"epsilon": 1.0, "outcome_epsilon": 1.0}
+    found = result_of_job(outcome, {**about, "algorithm": "dp-lloyd", "params": params})
+    assert found.params["outcome_epsilon"] == 1.0
 
 
 def test_a_downloaded_folder_is_logged_and_places_rows(job, tmp_path, monkeypatch, capsys):

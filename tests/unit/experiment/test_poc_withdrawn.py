@@ -3,12 +3,17 @@
 import numpy as np
 import pytest
 
+from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.experiment.config import RowsAsked
 from flareclust.experiment.prepare import PocSites
+from flareclust.platform.poc import federation, kits
+from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.state import Poc
 from flareclust.protocol.registry import get
+from flareclust.sites.config import CONFIG_FILE
+from flareclust.sites.permissions import KitFiles
 from flareclust.sites.withdrawn import WITHDRAWN_FILE, withdraw
 
 SCHEMA = """\
@@ -28,6 +33,11 @@ def poc(folder, **about):
     made = Poc(folder, **{"data": "iris", "partition": "iid", "n_sites": 2, "seed": 0, "port": 1, "rows": {}, **about})
     for kit in made.kits.values():
         (kit / "local").mkdir(parents=True)
+    return made
+
+
+def with_files(made):
+    for kit in made.kits.values():
         (kit / "data").mkdir()
         (kit / "data" / "rows.npz").touch()
     return made
@@ -59,7 +69,7 @@ def test_sites_with_tables_of_their_own(tmp_path, asked):
 
 
 def test_sites_with_parts_of_a_data_set(tmp_path, asked):
-    there = poc(tmp_path, rows={"site-1": 75, "site-2": 75})
+    there = with_files(poc(tmp_path, rows={"site-1": 75, "site-2": 75}))
     before = PocSites(there)(asked).index
     gone = before["site-2"][[0, 5]]
     withdraw(there.kit("site-2") / "local", [str(number) for number in gone])
@@ -69,6 +79,25 @@ def test_sites_with_parts_of_a_data_set(tmp_path, asked):
 
 
 def test_a_list_that_cannot_be_read_is_left_to_the_site(tmp_path, asked):
-    there = poc(tmp_path, rows={"site-1": 75, "site-2": 75})
+    there = with_files(poc(tmp_path, rows={"site-1": 75, "site-2": 75}))
     (there.kit("site-1") / "local" / WITHDRAWN_FILE).write_text("{")
     assert len(PocSites(there)(asked).index["site-1"]) == 75
+
+
+def test_the_status_counts_the_rows_that_take_part(tmp_path, monkeypatch):
+    made = poc(tmp_path, rows={"site-1": 75, "site-2": 75, "site-3": None})
+    for kit in made.kits.values():
+        kits.place(kit, Table(np.arange(150.0).reshape(75, 2), ("a", "b")), list(range(75)))
+    withdraw(made.kit("site-2") / "local", ["3", "17", "no-row"])
+    (made.kit("site-1") / "local" / WITHDRAWN_FILE).write_text("{")
+    monkeypatch.setattr(poc_state, "known", lambda folder: made)
+    rows = {one.name: one.rows for one in federation.status(tmp_path)}
+    assert rows == {"localhost": None, "site-1": None, "site-2": 73, "site-3": None}
+
+
+def test_the_configuration_of_a_site_is_for_its_owner_only(tmp_path):
+    made = poc(tmp_path, rows={"site-1": 4})
+    kit = made.kit("site-1")
+    kits.place(kit, Table(np.arange(8.0).reshape(4, 2), ("a", "b")), None)
+    assert (kit / "local" / CONFIG_FILE).stat().st_mode & 0o777 == 0o600
+    assert not any("can read local/flareclust.yaml" in hint for hint in KitFiles(kit / "local").hints())

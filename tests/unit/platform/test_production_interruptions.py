@@ -116,7 +116,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_no_matter_of_the_server(serve
     ) as failure:
         serve(server)
     assert not failure.value.transient
-    assert "nvflare.cli job download job-1" in str(failure.value)
+    assert "and fetch it: flareclust fetch job-1 --kit " in str(failure.value)
 
 
 @pytest.mark.parametrize(

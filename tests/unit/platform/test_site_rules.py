@@ -11,7 +11,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.platform import job_monitor
 from flareclust.platform.peers import _add_own
 from flareclust.platform.site_rules import federation_rules
-from flareclust.privacy.policy import DifferentialPrivacy, Policy
+from flareclust.privacy.policy import DifferentialPrivacy, Policy, summary
 from flareclust.sites.policy_file import PRIVACY, SHARED, shared_rules, write_policy
 from tests.command_line import call
 from tests.fake_server import FakeServer
@@ -42,6 +42,17 @@ def test_a_site_says_nothing_without_a_policy_that_allows_it(tmp_path):
     assert answer(tmp_path)["rules"]["min_count"] == 20
 
 
+@pytest.mark.parametrize(
+    ("policy", "rows"),
+    [({"min_count": 20}, 20), ({"min_count": 20, "min_rows": 50}, 50), ({"min_count": 20, "min_rows": 5, "dp": DP}, 5)],
+)
+def test_a_lead_sees_the_fewest_rows_that_the_sites_own_command_says(tmp_path, policy, rows):
+    policy = Policy(share_rules=True, **policy)
+    write_policy(tmp_path / "local", policy)
+    assert shared_rules(tmp_path / "local")["min_rows"] == rows
+    assert summary(policy)["rows"] == f"takes part with {rows} or more"
+
+
 def test_bounds_names_and_fingerprints_stay_at_the_site(tmp_path):
     pins = {"a": ("SHA256:" + "A" * 43,)}
     names = {"secure_sites": ("a", "b", "c"), "secure_identities": pins, "arrays": ("centroids",)}
@@ -68,7 +79,7 @@ def test_a_lead_sees_the_rules_of_the_connected_sites(tmp_path, kit, server, cap
     assert call("site", "rules", "--kit", kit) == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "min_count" in out
-    assert "north 1 20 1 1000 120 yes 3" in out
+    assert "north 20 20 1 1000 120 yes 3" in out
     assert "unknown: south: no policy, or one that is not shared" in out
     assert call("site", "rules", "--kit", kit, "--json") == 0
     assert json.loads(capsys.readouterr().out) == rules

@@ -232,6 +232,33 @@ def test_a_list_for_a_table_without_ids_is_kept_and_said_to_stop_jobs(clinic, ca
     assert len(withdrawn.withdrawn_ids(clinic / "local")) == 4
 
 
+@pytest.mark.parametrize("command", ["check", "withdraw", "log"])
+def test_a_list_that_cannot_be_read_is_named_to_its_owner_with_the_reason(clinic, capsys, command):
+    (clinic / "local" / withdrawn.WITHDRAWN_FILE).write_text("{")
+    with pytest.raises(SystemExit, match="2"):
+        main(["site", command, str(clinic)])
+    text = capsys.readouterr().err
+    assert f"{withdrawn.WITHDRAWN_FILE} is not JSON" in text
+    assert "write the list anew with flareclust site withdraw" in text
+    assert "site check says why" not in text
+
+
+@pytest.mark.parametrize("command", ["check", "withdraw"])
+def test_the_commands_print_no_lines_of_a_log(clinic, capsys, caplog, command):
+    caplog.set_level(logging.INFO)
+    rows = clinic.parent / "rows.csv"
+    rows.write_text(rows.read_text() + "p3,1.0,\np5,2.0,3.0\n")
+    (clinic / "local" / "schema.yaml").write_text(
+        "missing: drop-rows\nduplicates: first\ncolumns: {patient: id, a: number, b: number}"
+    )
+    (clinic / "local" / "flareclust.yaml").write_text(json.dumps({"path": str(rows), "schema": "schema.yaml"}))
+    withdrawn.withdraw(clinic / "local", GONE)
+    with pytest.raises(SystemExit):
+        main(["site", command, str(clinic)])
+    assert "3 rows left out of every job" in capsys.readouterr().out
+    assert not [record for record in caplog.records if record.name.startswith("flareclust")]
+
+
 def test_a_kit_without_rows_such_as_the_servers_gets_no_list(clinic, capsys):
     (clinic / "local" / "flareclust.yaml").unlink()
     text = said(capsys, clinic, "--ids", clinic.parent / "gone.txt", code=2)
