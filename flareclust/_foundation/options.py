@@ -147,7 +147,10 @@ def _of_run(*names: str, **changed: str) -> dict[str, Option]:
 
 #: Those of `flareclust stability`.
 _STABILITY: Mapping[str, Option] = {
-    **_of_run("data", "k", data="A name from `flareclust data list`, a file, or a folder with a file per site."),
+    **_of_run(
+        *("data", "k"),
+        data="A name from `flareclust data list`, a file, a folder with a file per site, or a database (sql+sqlite:///FILE, with --query).",
+    ),
     "repeats": Option(
         int, "Repeats with other seeds, and again with resampled rows; at most so many sites left out.", 20
     ),
@@ -161,8 +164,19 @@ _STABILITY: Mapping[str, Option] = {
     "partition": Option(str, "How rows are assigned to sites, as in `flareclust run`; iid by default."),
     "n_sites": Option(int, "Number of sites; 10 by default."),
     **_of_run(
-        *("columns", "table_schema", "id_column", "truth", "seed", "params", "secure_sums", "policy", "title"),
-        *("row_name", "out", "overwrite", "as_json"),
+        *(
+            "columns",
+            "table_schema",
+            "id_column",
+            "query",
+            "password",
+            "truth",
+            "seed",
+            "params",
+            "secure_sums",
+            "policy",
+        ),
+        *("title", "row_name", "out", "overwrite", "as_json"),
         out="A folder for the files of the run; its report.html has the stability.",
     ),
 }

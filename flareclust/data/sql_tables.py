@@ -48,6 +48,14 @@ _SQLITE, _DUCKDB = "sqlite", "duckdb"
 #: Databases that are one file, as messages call them.
 _FILES = {_SQLITE: "SQLite", _DUCKDB: "DuckDB"}
 
+#: How the driver of a database is installed.
+_DRIVERS = {
+    "postgresql": "for PostgreSQL: python -m pip install 'flareclust[sql,postgres]'",
+    **dict.fromkeys(
+        ("mysql", "mariadb"), "python -m pip install PyMySQL, and begin the address with sql+mysql+pymysql://"
+    ),
+}
+
 #: How the name of a file with the query ends.
 _SQL = ".sql"
 
@@ -166,8 +174,8 @@ class Query:
             )
         except (ImportError, sqlalchemy.exc.SQLAlchemyError) as error:
             raise DatabaseUnusable(
-                f"there is no driver for {self._url().drivername} ({_first_line(error)}); install it where the rows are read, for "
-                "PostgreSQL: python -m pip install 'flareclust[sql,postgres]'"
+                f"there is no driver for {self._url().drivername} ({_first_line(error)}); install it where the rows are read, "
+                f"{_DRIVERS.get(kind, _DRIVERS['postgresql'])}"
             ) from None
         try:
             connection = engine.connect()

@@ -1,5 +1,6 @@
 """The rows of a run in simulated sites are what a query of a database gives: those of the same table in a file."""
 
+import json
 import sqlite3
 from contextlib import closing
 
@@ -132,3 +133,15 @@ def test_a_dry_run_reads_the_query_and_says_that_order_matters(capsys):
         printed = "".join(capsys.readouterr())
         assert "120" in printed
         assert ("the query has no ORDER BY" in printed) == hinted
+
+
+def test_stability_takes_a_query_as_a_run_does(capsys):
+    words = ["stability", "lloyd", "--k", "2", "--n-sites", "3", "--repeats", "2", "--json", "--data", DATA]
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "a database needs a query; give the SELECT" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--schema", "schema.yaml", "--query", "cohort.sql"])
+    said = capsys.readouterr()
+    assert not ended.value.code, said.err
+    assert json.loads(said.out)["repeats"]["seeds"] == 2

@@ -143,7 +143,14 @@ def test_a_configuration_that_cannot_be_is_refused_without_its_values(kit, keys,
 
 @pytest.mark.parametrize(
     ("address", "module", "words"),
-    [("sql+mysql://db/x", "MySQLdb", "no driver for mysql"), ("sql+none://db/x", "none", "no driver for none")],
+    [
+        (
+            "sql+mysql://db/x",
+            "MySQLdb",
+            r"no driver for mysql .*; install it .* PyMySQL, and begin the address with sql\+mysql\+pymysql://",
+        ),
+        ("sql+none://db/x", "none", "no driver for none"),
+    ],
 )
 def test_a_driver_that_is_missing_is_named(kit, monkeypatch, address, module, words):
     monkeypatch.setitem(sys.modules, module, None)
