@@ -183,7 +183,10 @@ def jobs_export(
     options = JobOptions(k=number, **asked)
     if schema is not None:
         own = exported_settings(algorithm, own, schema, secure_sums=options.secure_sums) | own
-        options = options.model_copy(update={"outcomes": outcome_facts(schema)["outcomes"]})
+        about = outcome_facts(schema)
+        options = options.model_copy(update={"outcomes": about["outcomes"]})
+        if about["outcome_hint"]:
+            say(f"hint: {about['outcome_hint']}")
     check_paid_outcomes(own, options.outcomes)
     options = options.model_copy(update={"profile": exports_profile(profile, algorithm, own, options, schema)})
     job = build_job(registry.get(algorithm), own, options, packaged=not byoc)

@@ -276,6 +276,7 @@ def test_a_value_whose_time_is_among_the_features_is_named_wherever_the_schema_i
     for words in (
         ["schema", "check", north, "--schema", str(schema)],
         ["run", "lloyd", "--data", north, "--schema", str(schema), "--k", "3", "--dry-run"],
+        ["jobs", "export", "lloyd", str(folder / "job"), "--schema", str(schema), "--k", "3"],
     ):
         with pytest.raises(SystemExit):
             main(words)
