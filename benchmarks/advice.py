@@ -84,18 +84,21 @@ def _heavy(rng: np.random.Generator, n: int, d: int, k: int) -> tuple[FloatArray
     return rng.uniform(-15, 15, (k, d))[y] + rng.standard_t(3, size=(n, d)), y
 
 
+def _number(rng: np.random.Generator) -> int:
+    return int(rng.integers(1 << 30))
+
+
 def generated(seed: int) -> Iterator[Case]:
     """Yield tables of balls, ellipses, unequal and heavy-tailed clusters, and of clusters of other shapes."""
     rngs = (np.random.default_rng([seed, i]) for i in range(18))
-    number = lambda rng: int(rng.integers(1 << 30))
     rng = next(rngs)
-    yield Case("moons", *make_moons(800, noise=0.06, random_state=number(rng)))
-    yield Case("wide moons", *make_moons(1500, noise=0.12, random_state=number(next(rngs))))
-    yield Case("rings", *make_circles(1000, noise=0.05, factor=0.4, random_state=number(next(rngs))))
+    yield Case("moons", *make_moons(800, noise=0.06, random_state=_number(rng)))
+    yield Case("wide moons", *make_moons(1500, noise=0.12, random_state=_number(next(rngs))))
+    yield Case("rings", *make_circles(1000, noise=0.05, factor=0.4, random_state=_number(next(rngs))))
     yield Case("spirals", *_spirals(next(rngs), 1500, 0.25))
     yield Case("bars", *_bars(next(rngs), 1200))
     rng = next(rngs)
-    X, y = make_moons(1500, noise=0.05, random_state=number(rng))
+    X, y = make_moons(1500, noise=0.05, random_state=_number(rng))
     noise = rng.uniform([-1.5, -1], [2.5, 1.5], (150, 2))
     yield Case("moons in noise", np.concatenate([X, noise]), np.concatenate([y, np.full(150, -1)]))
     for name, n, d, k, spread in (

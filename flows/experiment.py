@@ -76,7 +76,10 @@ def run_logged(
     folder = Path(out) if out else new_folder(experiment)
     check_out(folder, resume=kept is not None)
     steps = _FlowRun()
-    earlier, options = match_to or partial(_reference, experiment, alias), "" if alias is None else _alias_options(*alias)
+    earlier, options = (
+        match_to or partial(_reference, experiment, alias),
+        "" if alias is None else _alias_options(*alias),
+    )
     job = experiment, prepared, folder, on_round, kept
     with reserved(folder):
         result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
