@@ -11,6 +11,10 @@ Readings and deviations:
 2. `rounds` iterations at the most. It stops where the mean log-likelihood of a row changes by less than `tol`. The mixture of the
    result is one whose likelihood the sites have computed: one exchange more than there are iterations, and scikit-learn's last
    maximisation step only where `rounds` ended it.
+   With `start=mixtures` each site sends a mixture of its own rows. Rows are drawn from all of them, by their weights, and a mixture of
+   these is the first one; with `rounds=0` it is the result, after one exchange that computes its likelihood (Pettersson, Liang,
+   Andresen 2025, Federated Gaussian mixture models, arXiv 2506.01780). There the server draws 100 rows or more for each parameter;
+   here as many as the sites have, from 2,000 to 20,000.
 3. With `k_min` this is done for each number of components up to k, from the same local clusters, and the least `k_criterion` chooses.
 4. A component that no site may describe keeps mean and covariance, with a weight next to 0.
 5. Log-likelihood, BIC (Schwarz 1978) and ICL (Biernacki, Celeux, Govaert 2000, as BIC plus twice the entropy of the
@@ -28,6 +32,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import clusterers, mixtures
 from flareclust.core.disclosure import LEAST_ROWS
+from flareclust.core.profiles import moments_of_all
 from flareclust.core.rounds import remember
 from flareclust.core.split_merge import at_once, split
 from flareclust.evaluation.scores import stack, unstack
@@ -41,6 +46,9 @@ from flareclust.protocol.state import State
 
 #: Starts of k-means on the sites' centroids.
 _STARTS = 20
+
+#: Starts and iterations of mixtures of drawn rows.
+_STARTS_OF_DRAWN, _ROUNDS_OF_DRAWN = 5, 200
 
 #: The most numbers of all covariances together, in a message.
 _MOST_NUMBERS = 2**22
@@ -95,6 +103,9 @@ class GMMAggregator(ClusteringAggregator):
     def begin(self) -> _Round:
         """Ask for local clusters; for totals with secure sums, or where the means are given."""
         start = self.params.start
+        if start == gmm.MIXTURES:
+            diagonal = self.params.covariance in ("diag", "spherical")
+            return Round(state=GMMState(), step=gmm.FIT_DIAGONAL if diagonal else gmm.FIT)
         if not isinstance(start, str):
             return Round({"centroids": np.array(start)}, state=GMMState(), step=SPREAD)
         return Round(state=GMMState(), step=SPREAD) if self.secure else Round(state=GMMState())
@@ -104,6 +115,28 @@ class GMMAggregator(ClusteringAggregator):
         sent, _ = gathered(replies.values())
         state = replace(round_.state, received_centroids=sent["centroids"], received_counts=sent["counts"])
         return self._clustered(replace(round_, state=state), self.params.k_min or self.params.k, rng)
+
+    def fitted(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Fit mixtures to rows that are drawn from the sites' mixtures, and start with the best of them."""
+        params, sent = self.params, gathered(replies.values())[0]
+        self._check_size(sent["centroids"].shape[1])
+        weights, rows = sent["weights"], float(sent["weights"].sum())
+        drawn = mixtures.drawn_rows(weights, sent["centroids"], sent["m2"], params.reg_covar, rng)
+        tried: list[float] = []
+        best: mixtures.Mixture | None = None
+        for k in range(params.k_min or params.k, params.k + 1):
+            mixture, value = self._fitted_to(drawn, k, rows, rng)
+            if mixture is None:
+                break
+            if best is None or value < min(tried):
+                best = mixture
+            tried.append(value)
+        if best is None:
+            raise JobFailed(self._collapsed)
+        kept = None if params.k_min is None else np.array(tried)
+        history = remember(round_.state.history, best.means, params.k)
+        state = replace(round_.state, received_centroids=sent["centroids"], tried=kept, history=history)
+        return Round(self._sent(best), False, {"received": float(len(weights))}, state, gmm.EXPECTATION)
 
     def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Make the first mixture of the rows about k centroids, or go on to find these."""
@@ -144,7 +177,11 @@ class GMMAggregator(ClusteringAggregator):
         return Round(self._sent(after), False, diagnostics, state, round_.step)
 
     def check_secure(self) -> None:
-        """Raise UserError where several numbers of components are tried, for which the sites' own clusters are needed."""
+        """Raise UserError where the sites' own clusters or mixtures are needed."""
+        if self.params.start == gmm.MIXTURES:
+            raise UserError(
+                "start=mixtures needs the sites' own mixtures, which are not sent with secure_sums; take start=kmeans"
+            )
         if self.params.k_min is not None:
             raise UserError(
                 "k_min needs the sites' own clusters, which are not sent with secure_sums; run once for each k"
@@ -207,7 +244,7 @@ class GMMAggregator(ClusteringAggregator):
     def _ended(self, round_: _Round, mixture: mixtures.Mixture, rng: np.random.Generator) -> _Round:
         """Return the end, or the start of a mixture with one more component."""
         state, k = round_.state, len(mixture.means)
-        if self.params.k_min is None:
+        if self.params.k_min is None or self.params.start == gmm.MIXTURES:
             return Round(mixture.arrays(), True, round_.diagnostics, state, round_.step)
         assert state.support is not None
         assert state.log_likelihood is not None
@@ -255,11 +292,8 @@ class GMMAggregator(ClusteringAggregator):
 
     def _started(self, round_: _Round, centroids: FloatArray, replies: Sequence[Message]) -> _Round:
         """Return the first expectation step, of the rows nearest to each of the centroids (k, d)."""
-        params, d = self.params, centroids.shape[1]
-        if params.covariance in ("full", "tied") and params.k * d * d > _MOST_NUMBERS:
-            raise JobFailed(
-                f"covariance={params.covariance} with {d} columns and k={params.k} has more than {_MOST_NUMBERS} numbers; take diag"
-            )
+        params = self.params
+        self._check_size(centroids.shape[1])
         (known,) = totals([centroids], replies)
         if not known.counts.any():
             return self._impossible(
@@ -272,6 +306,29 @@ class GMMAggregator(ClusteringAggregator):
             round_.state, history=remember(round_.state.history, known.means, params.k), found=len(centroids)
         )
         return Round(self._sent(mixture), state=state, step=gmm.EXPECTATION)
+
+    def _fitted_to(
+        self, drawn: FloatArray, k: int, rows: float, rng: np.random.Generator
+    ) -> tuple[mixtures.Mixture | None, float]:
+        """Return a mixture of k components of drawn rows (n, d), and the criterion as if they were so many; None where one collapses."""
+        params, (n, _) = self.params, drawn.shape
+        found, labels = clusterers.weighted_kmeans(drawn, np.ones(n), k, _STARTS_OF_DRAWN, rng)
+        start = mixtures.started(*moments_of_all(drawn, labels, len(found)), params.covariance, params.reg_covar)
+        if start is None:
+            return None, np.inf
+        mixture, sums = mixtures.fitted(
+            drawn, start, params.covariance, rounds=_ROUNDS_OF_DRAWN, tol=params.tol / 10, reg_covar=params.reg_covar
+        )
+        state = GMMState(support=sums.weights, log_likelihood=sums.log_likelihood, entropy=sums.entropy)
+        return mixture, self._criterion(state, mixture, rows)
+
+    def _check_size(self, d: int) -> None:
+        """Raise JobFailed where covariances of d columns are more numbers than a message takes."""
+        params = self.params
+        if params.covariance in ("full", "tied") and params.k * d * d > _MOST_NUMBERS:
+            raise JobFailed(
+                f"covariance={params.covariance} with {d} columns and k={params.k} has more than {_MOST_NUMBERS} numbers; take diag"
+            )
 
     def _sent(self, mixture: mixtures.Mixture) -> Message:
         """Return what the sites are sent of a mixture: it, and how many second moments are asked for."""

@@ -1,6 +1,7 @@
 """Gaussian mixtures over sites beside scikit-learn's on the pooled rows, and beside `portfolio`.
 
     python -m benchmarks.mixtures             # log-likelihood, ARI and the number of components, on public and generated sets
+    python -m benchmarks.mixtures --starts    # what the start and a single message cost
     python -m benchmarks.mixtures --policy    # what a policy's groups do to covariances
     python -m benchmarks.mixtures --speed     # a million rows of 16 columns, 20 components, ten sites, one thread each
 
@@ -88,6 +89,15 @@ def pooled(case: Case, k: int | None = None) -> GaussianMixture:
 
 def over_sites(case: Case, how: str, **settings: Any) -> tuple[flareclust.Result, float]:
     """Return the likeliest result of ten starts, and its likelihood of a pooled row."""
+    return max(_of_starts(case, how, **settings), key=lambda one: one[1])
+
+
+def likelihoods(case: Case, how: str, **settings: Any) -> list[float]:
+    """Return the likelihood of a pooled row of each of ten starts."""
+    return [likelihood for _, likelihood in _of_starts(case, how, **settings)]
+
+
+def _of_starts(case: Case, how: str, **settings: Any) -> list[tuple[flareclust.Result, float]]:
     found = []
     for seed in range(_STARTS):
         asked: dict[str, Any] = {
@@ -98,8 +108,8 @@ def over_sites(case: Case, how: str, **settings: Any) -> tuple[flareclust.Result
             **settings,
         }
         result = flareclust.run("gmm", split(case, how), case.k, **asked)
-        found.append((result, float(log_densities(case.X, result.arrays | {"centroids": result.centroids}).mean())))
-    return max(found, key=lambda one: one[1])
+        found.append((result, float(log_densities(case.X, {**result.arrays, "centroids": result.centroids}).mean())))
+    return found
 
 
 def labels_of(case: Case, how: str, result: flareclust.Result) -> tuple[IntArray, IntArray]:
@@ -155,6 +165,20 @@ def _portfolio(case: Case, how: str) -> flareclust.Result:
     return flareclust.run("portfolio", split(case, how), case.k)
 
 
+def by_start() -> None:
+    """Print what a job loses beside scikit-learn's likelihood, from either start, and with one message."""
+    print("| set | sites | start=kmeans, worst of ten | start=mixtures | worst of ten | rounds=0 | worst of ten |")
+    print("| --- " * 7 + "|")
+    for case in map(scaled, cases()):
+        best = pooled(case).score(case.X)
+        for how in _PARTITIONS:
+            cells = [case.name, how]
+            for settings in ({}, {"start": "mixtures"}, {"start": "mixtures", "rounds": 0}):
+                found = likelihoods(case, how, **settings)
+                cells += [f"{best - max(found):.4f}"] * bool(settings) + [f"{best - min(found):.4f}"]
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
 def under_policy() -> None:
     """Print likelihood, ARI and how much wider or narrower components are with a policy's groups in the place of rows."""
     print("| set | likelihood | with a policy | ARI | with a policy | narrowest axis, times | widest axis, times |")
@@ -203,6 +227,7 @@ def main() -> None:
     """Run what was asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", action="store_true")
+    parser.add_argument("--starts", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of --speed")
     asked = parser.parse_args()
@@ -210,6 +235,8 @@ def main() -> None:
     logging.getLogger().setLevel(logging.ERROR)
     if asked.speed:
         speed(asked.rows)
+    elif asked.starts:
+        by_start()
     elif asked.policy:
         under_policy()
     else:

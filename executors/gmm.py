@@ -13,7 +13,8 @@ Readings and deviations:
    all rounds, and a component that is left out in one round and described in the next gives away no row.
 4. Where weights leave as multiples, the sums over them are scaled alike.
 5. The start: the site's own k-means sends centroids and numbers of rows. With secure sums, or a start that is given, no clusters
-   are sent, and the start is made of totals (`flareclust.aggregators.gmm`).
+   are sent, and the start is made of totals (`flareclust.aggregators.gmm`). With `start=mixtures` the site sends a mixture of its own rows,
+   in which it may describe every component that it sends.
 6. A row belongs to the component of its largest responsibility. That responsibility and the row's density stay at the site, in its
    file of labels.
 """
@@ -28,6 +29,7 @@ from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import mixtures
 from flareclust.core.disclosure import rounded
+from flareclust.core.profiles import moments_of_all
 from flareclust.core.rounds import check_start
 from flareclust.data.labels import OF_MIXTURES
 from flareclust.federation import refinement
@@ -42,6 +44,12 @@ from flareclust.protocol.task import StepName, Task
 
 #: The step of one iteration.
 EXPECTATION = "expectation"
+
+#: The steps in which a site sends a mixture of its own rows, with full covariances or with diagonal ones, and the start that asks for it.
+FIT, FIT_DIAGONAL, MIXTURES = "fit", "fit_diagonal", "mixtures"
+
+#: Iterations of a site's own mixture at the most.
+_OWN_ROUNDS = 100
 
 #: What can choose the number of components.
 CRITERIA = ("bic", "icl")
@@ -60,9 +68,12 @@ class GMMParams(ScaledParams):
         "The covariances of the components: of any form (full), the same of all (tied), without correlations (diag), or round (spherical).",
     )
     rounds: int = server(
-        100, "Iterations at the most; the exchanges of the start are not counted.", ge=1, le=MOST_ROUNDS
+        100,
+        "Iterations at the most; the exchanges of the start are not counted. 0, with start=mixtures, for one message per site.",
+        ge=0,
+        le=MOST_ROUNDS,
     )
-    tol: float = server(
+    tol: float = both(
         1e-3,
         "An iteration that raises the mean log-likelihood of a row by less is the last; 0 for all iterations.",
         ge=0,
@@ -74,9 +85,11 @@ class GMMParams(ScaledParams):
         "bic",
         "With k_min, what chooses the number of components: the least BIC (bic), or ICL, which wants them apart (icl).",
     )
-    reg_covar: float = server(1e-6, "Added to all variances, in squared units of the columns, so that none is 0.", ge=0)
+    reg_covar: float = both(1e-6, "Added to all variances, in squared units of the columns, so that none is 0.", ge=0)
     start: str | list[list[float]] = server(
-        "kmeans", "How the start is found: k-means on the sites' clusters (kmeans), or k means as k lists of d numbers."
+        "kmeans",
+        "How the start is found: k-means on the sites' clusters (kmeans), a mixture of the sites' own mixtures (mixtures), or k means as k "
+        "lists of d numbers.",
     )
 
     @model_validator(mode="after")
@@ -85,12 +98,14 @@ class GMMParams(ScaledParams):
             raise UserError(f"k_min={self.k_min} is above k={self.k}; it is the smallest number of components to try")
         if self.k_min is not None and not isinstance(self.start, str):
             raise UserError("k_min tries several numbers of components, and start gives k means; leave out one of them")
+        if self.rounds == 0 and self.start != MIXTURES:
+            raise UserError("rounds=0 is for start=mixtures, whose mixture needs no iteration; take rounds=1 or more")
         return self
 
     @field_validator("start", mode="before")
     @classmethod
     def _start(cls, value: Any, known: ValidationInfo) -> Any:
-        return check_start(value, known.data["k"], ("kmeans",)) if "k" in known.data else value
+        return check_start(value, known.data["k"], ("kmeans", MIXTURES)) if "k" in known.data else value
 
 
 class GMMExecutor(ClusteringExecutor):
@@ -99,6 +114,10 @@ class GMMExecutor(ClusteringExecutor):
     params: GMMParams
     steps = {
         StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k")), jobs="plain"),
+        FIT: Step(Schema(weights=weights("k"), centroids="k d", m2=real("k d d")), "fit", "fitted", jobs="plain"),
+        FIT_DIAGONAL: Step(
+            Schema(weights=weights("k"), centroids="k d", m2=real("k d")), "fit", "fitted", jobs="plain"
+        ),
         refinement.SPREAD: refinement.SPREAD_STEP,
         EXPECTATION: Step(
             Schema(
@@ -130,6 +149,36 @@ class GMMExecutor(ClusteringExecutor):
     def spread(self, task: Task, rows: SiteRows) -> Message:
         """Describe the groups of the rows nearest to each centroid, for the first mixture."""
         return refinement.spread(task, rows)
+
+    def fit(self, task: Task, rows: SiteRows) -> Message:
+        """Fit a mixture to the site's rows, and return its components: `weights`, `centroids` and second moments about these, `m2`."""
+        covariance: mixtures.Covariance = "full" if task.step == FIT else "diag"
+        context, least = rows.context, self._least(rows)
+        found = rows.clusters(self.params.k, n_init=self.params.n_init)
+        groups = rows.nearest(found.centroids)
+        start = mixtures.started(
+            *moments_of_all(rows.X, groups, len(found.centroids)), covariance, self.params.reg_covar
+        )
+        if start is None:
+            raise Refusal("has a column without any spread within its clusters, and reg_covar=0 leaves no mixture then")
+        mixture, sums = mixtures.fitted(
+            rows.X,
+            start,
+            covariance,
+            rounds=_OWN_ROUNDS,
+            tol=self.params.tol,
+            reg_covar=self.params.reg_covar,
+            least=least,
+            least_weight=context.min_count if context.grouped else 0.0,
+            known=rows.known,
+            aborted=rows.aborted,
+        )
+        kept = np.flatnonzero(sums.weights > 0)
+        weights = sums.weights[kept]
+        shifts, m2 = sums.shifts[kept] / weights[:, None], (sums.m2[kept].T / weights).T
+        multiples = rounded(sums.weights, context.round_counts, 1)[kept].astype(np.float64)
+        spread = m2 - (shifts[:, :, None] * shifts[:, None, :] if covariance == "full" else shifts**2)
+        return {"weights": multiples, "centroids": mixture.means[kept] + shifts, "m2": (spread.T * multiples).T}
 
     def expect(self, task: Task, rows: SiteRows) -> Message:
         """Return the site's part of an iteration: `weights`, `shifts`, `m2`, `log_likelihood` and `entropy`."""

@@ -5,7 +5,7 @@ as in scikit-learn's GaussianMixture.
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -355,6 +355,39 @@ def maximized(before: Mixture, sums: Sums, covariance: Covariance, reg_covar: fl
     return Mixture(weights, means, factors)
 
 
+def fitted(
+    X: FloatArray,
+    start: Mixture,
+    covariance: Covariance,
+    *,
+    rounds: int,
+    tol: float,
+    reg_covar: float,
+    **described: Any,
+) -> tuple[Mixture, Sums]:
+    """Return the mixture to which expectation maximisation leads from a start, and the sums of its own expectation step.
+
+    Args:
+        X: rows (n, d).
+        start: of k components.
+        covariance: the type of their covariances.
+        rounds: maximisation steps at the most.
+        tol: a step that changes the mean log-likelihood by less is the last.
+        reg_covar: what is added to variances.
+        **described: arguments of `expectation`, which say of what others are told. A component of which they are not keeps its place.
+    """
+    mixture, last = start, -np.inf
+    sums = expectation(X, mixture, covariance, **described)
+    for _ in range(rounds):
+        mean = sums.log_likelihood / max(float(sums.weights.sum()), _TINY)
+        after = maximized(mixture, sums, covariance, reg_covar)
+        if after is None or abs(mean - last) < tol:
+            break
+        mixture, last = after, mean
+        sums = expectation(X, mixture, covariance, **described)
+    return mixture, sums
+
+
 def started(
     counts: IntArray, means: FloatArray, m2: FloatArray, covariance: Covariance, reg_covar: float
 ) -> Mixture | None:
@@ -382,6 +415,35 @@ def started(
     factors = deviations if covariance in ("diag", "spherical") else deviations[:, :, None] * np.eye(means.shape[1])
     return Mixture(rows / rows.sum(), means, factors)
 
+
+def drawn_rows(
+    weights: FloatArray, means: FloatArray, m2: FloatArray, reg_covar: float, rng: np.random.Generator
+) -> FloatArray:
+    """Return rows (n, d) drawn from weighted components: of each a share by its weight, with its mean and covariance.
+
+    Args:
+        weights: rows of each component (c,), above 0.
+        means: (c, d).
+        m2: their second moments about the means (c, d, d), or of diagonal ones (c, d).
+        reg_covar: what is added to variances.
+        rng: what draws.
+    """
+    d, total = means.shape[1], weights.sum()
+    n = int(np.clip(total, _LEAST_DRAWN, _MOST_DRAWN))
+    parts = []
+    for weight, mean, own in zip(weights, means, m2, strict=True):
+        normal = rng.normal(size=(max(1, round(n * weight / total)), d))
+        if own.ndim == 1:
+            parts.append(mean + normal * np.sqrt(np.maximum(own, 0) / weight + reg_covar))
+            continue
+        with one_thread():
+            values, vectors = np.linalg.eigh((own + own.T) / (2 * weight) + reg_covar * np.eye(d))
+            parts.append(mean + (normal * np.sqrt(np.maximum(values, 0))) @ vectors.T)
+    return np.ascontiguousarray(np.concatenate(parts))
+
+
+#: How many rows are drawn from mixtures: as many as there are, within these bounds.
+_LEAST_DRAWN, _MOST_DRAWN = 2000, 20_000
 
 #: Deviations of fewer rows are not sent.
 _FEW = 3

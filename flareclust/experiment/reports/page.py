@@ -90,6 +90,8 @@ WORDS: Mapping[str, str] = {
     "spread_counts": "sizes of clusters, asked for before means and deviations",
     "update": "means of clusters",
     "update_counts": "sizes of clusters, asked for before means",
+    "fit": "mixtures of the sites' own {rows}: weights, means and covariances",
+    "fit_diagonal": "mixtures of the sites' own {rows}: weights, means and variances",
     "expectation": "components of the mixture: weights, means and covariances",
     "train": "weights of the network, with its loss",
     "score": "how well solutions fit",

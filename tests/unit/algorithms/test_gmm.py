@@ -9,7 +9,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.aggregators.gmm import GMMState
 from flareclust.core import mixtures
-from flareclust.executors.gmm import EXPECTATION, GMMExecutor
+from flareclust.executors.gmm import EXPECTATION, FIT, FIT_DIAGONAL, GMMExecutor
 from flareclust.protocol.registry import get
 from flareclust.testing.tools import exchanges, run
 
@@ -161,6 +161,70 @@ def test_under_a_policy_weights_are_multiples_and_the_mixture_is_near(rng):
     assert (policed.arrays["support"] % 5 == 0).all()
     np.testing.assert_allclose(policed.centroids, plain.centroids, atol=0.3)
     np.testing.assert_allclose(policed.arrays["covariances"], plain.arrays["covariances"], rtol=0.3)
+
+
+# ---- mixtures of the sites as the start ----
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mixtures_of_the_sites_make_one_in_one_message(kind, rng):
+    X, y = stretched(rng, n=600, d=2, apart=12.0)
+    seen = exchanges(GMM, split(X), k=3, covariance=kind, start="mixtures", rounds=0)
+    assert [one.task.step for one in seen if one.task.site == "site-0"] == [
+        FIT if kind in ("full", "tied") else FIT_DIAGONAL,
+        EXPECTATION,
+    ]
+    found = run(GMM, split(X), k=3, covariance=kind, start="mixtures", rounds=0)
+    pooled_mixture = GaussianMixture(3, covariance_type=kind, n_init=3, random_state=0).fit(X)
+    assert found.metrics["log_likelihood"] == pytest.approx(pooled_mixture.score(X), abs=0.03)
+    assert adjusted_rand_score(y, np.concatenate([found.labels[site] for site in split(X)])) > 0.97
+    assert found.n_rounds == 2
+
+
+def test_a_site_sends_the_mixture_that_scikit_learn_fits_to_its_rows(rng):
+    X, _ = stretched(rng, n=500, d=2, k=2, apart=15.0)
+    (sent,) = (
+        one.arrays
+        for one in exchanges(GMM, {"a": X}, k=2, start="mixtures", rounds=0, tol=1e-9)
+        if one.task.step == FIT
+    )
+    theirs = GaussianMixture(2, tol=1e-9, max_iter=500, means_init=sent["centroids"]).fit(X)
+    np.testing.assert_allclose(sent["weights"] / sent["weights"].sum(), theirs.weights_, atol=1e-5)
+    np.testing.assert_allclose(sent["centroids"], theirs.means_, atol=1e-4)
+    np.testing.assert_allclose(sent["m2"] / sent["weights"][:, None, None], theirs.covariances_, atol=1e-3)
+
+
+def test_iterations_go_on_from_the_sites_mixtures_to_the_pooled_optimum(rng):
+    long = np.concatenate([rng.normal([0, y], [12, 1], (400, 2)) for y in (0, 6, 12)])
+    parts = split(long[rng.permutation(1200)])
+    usual, found = (run(GMM, parts, k=3, start=start, tol=1e-5) for start in ("kmeans", "mixtures"))
+    theirs = GaussianMixture(3, tol=1e-5, means_init=[[0, 0], [0, 6], [0, 12]], max_iter=300).fit(long)
+    assert found.metrics["log_likelihood"] == pytest.approx(theirs.score(long), abs=1e-3)
+    assert usual.metrics["log_likelihood"] < found.metrics["log_likelihood"] - 0.1
+
+
+def test_a_number_of_components_is_chosen_from_the_sites_mixtures(rng):
+    X = np.concatenate([rng.normal(c, 1.0, (300, 2)) for c in (0, 8, 16)])
+    found = run(GMM, split(X[rng.permutation(900)]), k=5, k_min=1, start="mixtures", rounds=0)
+    assert len(found.centroids) == 3
+    assert found.arrays["tried"].argmin() == 2
+
+
+def test_drawn_rows_have_the_moments_of_the_components(rng):
+    covariance, weights = np.array([[[4.0, 3.0], [3.0, 9.0]]]), np.array([20_000.0])
+    drawn = mixtures.drawn_rows(weights, np.array([[5.0, -5.0]]), covariance * weights, 0.0, rng)
+    assert drawn.shape == (20_000, 2)
+    np.testing.assert_allclose(drawn.mean(axis=0), [5, -5], atol=0.1)
+    np.testing.assert_allclose(np.cov(drawn.T), covariance[0], atol=0.3)
+    odd = mixtures.drawn_rows(np.ones(2), np.eye(2), np.array([[[-9.0, 5.0], [1.0, 0.0]]] * 2), 1e-6, rng)
+    assert np.isfinite(odd).all()
+
+
+def test_no_iterations_are_for_mixtures_of_sites_that_secure_sums_do_not_send():
+    with pytest.raises(UserError, match="rounds=0 is for start=mixtures"):
+        GMM.build(3, 0, {"rounds": 0})
+    with pytest.raises(UserError, match="start=mixtures needs the sites' own mixtures"):
+        GMM.build(3, 0, {"start": "mixtures"})[1].secured()
 
 
 # ---- what is said where a result may be wrong ----

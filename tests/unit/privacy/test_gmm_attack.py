@@ -9,7 +9,7 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust.engines.inprocess import SimulatedSite, answered
-from flareclust.executors.gmm import EXPECTATION
+from flareclust.executors.gmm import EXPECTATION, FIT, FIT_DIAGONAL
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import Task
@@ -115,3 +115,16 @@ def test_what_an_honest_job_asks_says_nothing_of_a_row_that_is_alone(rows, rng):
             assert reply["weights"].sum() == pytest.approx(len(rows), abs=1e-9)
             described = reply["weights"] > 0
             assert (reply["weights"][described] >= 3).all() or covariance == "spherical"
+
+
+@pytest.mark.parametrize("step", [FIT, FIT_DIAGONAL])
+@pytest.mark.parametrize("policy", [None, Policy()])
+def test_a_mixture_of_the_sites_own_rows_has_no_component_of_a_row_that_is_alone(step, policy, rows):
+    executor, _ = GMM.build(8, 0, {"start": "mixtures", "covariance": "full" if step == FIT else "diag"})
+    held = None if policy is None else SimulatedSite.of(policy, GMM)
+    reply = answered(executor, Task(step, 0, {}, "site-1"), rows, held).arrays
+    least = 10 if policy else 3
+    assert (reply["weights"] >= least).all()
+    variances = np.einsum("kdd->kd", reply["m2"]) if step == FIT else reply["m2"]
+    assert (variances > 0).all()
+    assert np.abs(reply["centroids"] - LONELY).max(axis=1).min() > 10
