@@ -196,7 +196,7 @@ def under_policy() -> None:
 
 def _axes(covariances: FloatArray) -> FloatArray:
     """Return the variances along the main axes of each component (k, d), in order."""
-    return np.sort(covariances, axis=1) if covariances.ndim == 2 else np.linalg.eigvalsh(covariances)
+    return np.asarray(np.sort(covariances, axis=1) if covariances.ndim == 2 else np.linalg.eigvalsh(covariances))
 
 
 def speed(n: int, d: int = 16, k: int = 20, sites: int = 10, iterations: int = 2) -> None:

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from flareclust.federation.checkpoint import CHECKPOINT, CheckpointFile
 from flareclust.flows.configured import server_configured
 from flareclust.flows.run import carry_out
 from flareclust.protocol import registry
-from flareclust.tracking.load import Reference
 
 
 class _Default(str):
@@ -231,11 +229,10 @@ def run_experiment(
         kept = None if out is None else CheckpointFile(out / CHECKPOINT, resume is not None)
     if out is not None:
         check_out(out, resume=resume is not None)
-    earlier = None if match_to is None else partial(Reference, "the earlier run", match_to)
     if track and experiment.engine != "inprocess" and server_configured():
         from flareclust.flows.experiment import run_flow
 
         assert out is not None
-        return run_flow(experiment, prepared, out, on_round, kept, earlier)
+        return run_flow(experiment, prepared, out, on_round, kept, match_to)
     with reserved(out):
-        return carry_out(experiment, prepared, out, on_round, kept, track=track, earlier=earlier)
+        return carry_out(experiment, prepared, out, on_round, kept, track=track, match_to=match_to)

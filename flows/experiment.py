@@ -1,6 +1,6 @@
 """The flow of one experiment, whose tasks are the steps of `flareclust.flows.run`; and the same for other flows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -66,20 +66,17 @@ def run_logged(
     prepared: Prepared | None = None,
     on_round: OnRound = lambda record: None,
     kept: Kept = None,
-    match_to: Callable[[], tracked_results.Reference | None] | None = None,
+    match_to: Result | None = None,
 ) -> Result:
     """Do the work of a flow run, in whose function this is called: all tasks, and the MLflow run closed in any case.
 
     The arguments are those of `carry_out`, but `out`, by default a new folder under flareclust-runs/, and `alias`, which is to be
-    offered to the new version of the registered model, with the metric that decides. `match_to` finds an earlier result in memory.
+    offered to the new version of the registered model, with the metric that decides. `match_to` is an earlier result in memory.
     """
     folder = Path(out) if out else new_folder(experiment)
     check_out(folder, resume=kept is not None)
     steps = _FlowRun()
-    earlier, options = (
-        match_to or partial(_reference, experiment, alias),
-        "" if alias is None else _alias_options(*alias),
-    )
+    earlier, options = partial(_reference, experiment, alias, match_to), "" if alias is None else _alias_options(*alias)
     job = experiment, prepared, folder, on_round, kept
     with reserved(folder):
         result, decision = carry_out(*job, track=True, calls=steps, earlier=earlier, options=options), ""
@@ -93,10 +90,12 @@ def run_logged(
     return _with_prefect_lost(result, steps.lost)
 
 
-def _reference(experiment: Experiment, alias: tuple[str, str] | None) -> tracked_results.Reference | None:
+def _reference(
+    experiment: Experiment, alias: tuple[str, str] | None, match_to: Result | None
+) -> tracked_results.Reference | None:
     """Return the result whose numbers the clusters get: the one that is named, else the one that has the alias."""
     if alias is None or experiment.match_to is not None:
-        return tracked_results.reference_of(experiment.match_to, experiment.tracking_uri)
+        return tracked_results.reference_of(match_to or experiment.match_to, experiment.tracking_uri)
     return tracked_results.champion_of(experiment, alias[0])
 
 
@@ -132,7 +131,7 @@ def run_flow(
     out: Path,
     on_round: OnRound,
     kept: Kept = None,
-    match_to: Callable[[], tracked_results.Reference | None] | None = None,
+    match_to: Result | None = None,
 ) -> Result:
     """Run the flow in this process with what only this process has: rows in memory, somebody watching the rounds.
 

@@ -68,6 +68,7 @@ def carry_out(
     track: bool,
     calls: Calls | None = None,
     earlier: Callable[[], tracked_results.Reference | None] | None = None,
+    match_to: Result | None = None,
     options: str = "",
 ) -> Result:
     """Prepare, submit, evaluate, keep and log an experiment; its MLflow run is closed in any case.
@@ -80,10 +81,11 @@ def carry_out(
         track: whether it has an MLflow run. Its job is started again where it ended for a reason outside of it.
         calls: does the steps.
         earlier: finds the result whose numbers the clusters get; by default the one that the experiment names.
+        match_to: that result, where it is in memory and in no folder.
         options: of the command that logs the result where the store fails.
     """
     calls, started = calls or Calls(), time.time()
-    named = partial(tracked_results.reference_of, experiment.match_to, experiment.tracking_uri)
+    named = partial(tracked_results.reference_of, match_to or experiment.match_to, experiment.tracking_uri)
     reference = calls.run("load the earlier result", earlier or named)
     prepared = prepared or calls.run("prepare", prepare, experiment)
     if experiment.start_from is not None:

@@ -56,11 +56,13 @@ class Reference(NamedTuple):
 
 
 def reference_of(
-    source: str | None, tracking_uri: str | None, setting: str = "match_to (--match-to)"
+    source: str | Result | None, tracking_uri: str | None, setting: str = "match_to (--match-to)"
 ) -> Reference | None:
-    """Return the result that a setting names, None where it names none; UserError where there is no such result."""
+    """Return the result that a setting names, or is; None where it names none; UserError where there is no such result."""
     if source is None:
         return None
+    if isinstance(source, Result):
+        return Reference("the earlier run", source)
     try:
         found = load_result(source, tracking_uri=tracking_uri)
     except NoAnswer:
