@@ -11,6 +11,7 @@ import flareclust
 from flareclust.data.cells import levels_in, nearest_level, ordered
 from flareclust.evaluation import agreement, profile_words
 from flareclust.evaluation.moved import moved_since
+from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.reports.columns import heat_tables, site_tables
 from flareclust.experiment.reports.page import report_page
@@ -179,3 +180,13 @@ def test_conditions_name_the_levels_between_the_edges(low, high, text):
     arrays |= {keys.UNITS: np.array([ordered(LEVELS)]), keys.TREE_COLUMN: column, keys.TREE_EDGE: edge}
     profiles = Profiles(("stage",), arrays | {keys.TREE_ROWS: rows})
     assert f"stage: {text}" in [one.text for one in profile_words.branches(profiles) if one.cluster == 0]
+
+
+def test_released_means_have_the_nearest_level_and_no_shares():
+    arrays = {"counts": np.array([100, 300]), "signal_to_noise": np.array([900.0, 900.0]), "reach": np.array(1.0)}
+    arrays |= {"low": np.zeros(2), "high": np.array([100.0, 3.0]), keys.UNITS: np.array(["years", ordered(LEVELS)])}
+    profiles = noisy_profiles_of(arrays, np.array([[20.0, 0.2], [60.0, 2.9]]), ("age", "stage"))
+    assert "stage much lower: I (all III)" in profile_words.sentence(profiles, 0)
+    (table,) = heat_tables(profiles)
+    stage = next(row for row in table.rows if row[0].text == "stage")
+    assert [getattr(cell, "text", cell) for cell in stage[1:]] == ["III", "I", "IV"]
