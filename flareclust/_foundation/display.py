@@ -9,8 +9,8 @@ from decimal import ROUND_HALF_UP, Decimal
 #: Characters of a value in a message, and of a message about a wrong request.
 LONGEST_VALUE, _LONGEST_MESSAGE = 80, 1500
 
-#: The word for rows where it is no part of a setting.
-_ROWS = re.compile(r"(?<![-=\"'])\brows\b(?![-=\"']| without clusters)")
+#: The word for rows where it is no part of a setting or a path.
+_ROWS = re.compile(r"(?<![-=\"'/.])\brows\b(?![-=\"'/]|\.\w| without clusters)")
 
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = LONGEST_VALUE

@@ -99,7 +99,15 @@ def test_notebook_and_mlflow_call_them_so(found):
 
 
 def test_settings_and_random_rows_keep_their_name_in_a_sentence():
-    for text in ("missing: drop-rows", "seeds=rows", 'seeds="rows"', "rows without clusters do as well", "trim_rows"):
+    for text in (
+        "missing: drop-rows",
+        "seeds=rows",
+        'seeds="rows"',
+        "rows without clusters do as well",
+        "trim_rows",
+        "/data/rows/a",
+        "rows.csv",
+    ):
         assert in_unit(text, "patients") == text
     assert in_unit("few of 9 rows, the rows of drop-rows", "patients") == "few of 9 patients, the patients of drop-rows"
 
