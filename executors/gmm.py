@@ -31,7 +31,6 @@ from flareclust.core import mixtures
 from flareclust.core.disclosure import rounded
 from flareclust.core.profiles import moments_of_all
 from flareclust.core.rounds import check_start
-from flareclust.data.labels import OF_MIXTURES
 from flareclust.federation import refinement
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams
@@ -216,7 +215,7 @@ class GMMExecutor(ClusteringExecutor):
     def details(self, task: Task, rows: SiteRows) -> dict[str, FloatArray]:
         """Return the probability of each row's component, and the logarithm of the mixture's density at the row."""
         mixture = mixtures.received_mixture(task.arrays, self.params.covariance)
-        return dict(zip(OF_MIXTURES, mixtures.certainty(rows.X, mixture), strict=True))
+        return dict(zip(mixtures.CERTAINTY, mixtures.certainty(rows.X, mixture), strict=True))
 
     def _least(self, rows: SiteRows) -> int:
         """Return how many rows must stand behind what is said of a component; raise Refusal where there are fewer."""

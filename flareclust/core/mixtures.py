@@ -23,6 +23,9 @@ Covariance = Literal["full", "tied", "diag", "spherical"]
 #: The arrays of a message that are a mixture, beside `centroids`, which are its means.
 WEIGHTS, FACTORS = "weights", "factors"
 
+#: What is said of a row beside its component: the probability of that, and the logarithm of the mixture's density at the row.
+CERTAINTY = ("probability", "log_density")
+
 #: Products per kernel call, some tenths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000
 

@@ -10,12 +10,10 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.own_files import make_folder, write_atomically, write_rows
 from flareclust._foundation.typing import IntArray
+from flareclust.core.mixtures import CERTAINTY
 
 LABELS_FILE = "labels.csv"
 _HEADER = ("row", "label")
-
-#: What a file of labels says of rows in a mixture: the probability of a row's component, and the logarithm of the density there.
-OF_MIXTURES = ("probability", "log_density")
 
 _NOTHING: Mapping[str, Iterable[float]] = MappingProxyType({})
 
@@ -71,8 +69,8 @@ def is_labels_file(path: Path) -> bool:
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         cells = next(csv.reader(file), [])
     between = cells[1:-1]
-    if tuple(between[-len(OF_MIXTURES) :]) == OF_MIXTURES:
-        between = between[: -len(OF_MIXTURES)]
+    if tuple(between[-len(CERTAINTY) :]) == CERTAINTY:
+        between = between[: -len(CERTAINTY)]
     return len(cells) > 1 and (cells[0], cells[-1]) == _HEADER and len(between) < 2
 
 

@@ -8,14 +8,12 @@ import numpy as np
 
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.api import run
-from flareclust.core import mixtures
 from flareclust.data.frames import frame_of
 from flareclust.evaluation import advice
 from flareclust.evaluation.advice import Candidate
 from flareclust.experiment.results.result import Result
-from flareclust.preparation.assignment import mixture_of
 from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 
@@ -172,11 +170,16 @@ def _candidate(result: Result, halvings: Sequence[tuple[_Sites, _Sites]]) -> Can
     pairs = [(_labels_by(result, one, X), _labels_by(result, other, X)) for one, other in halvings]
     arrays = {**result.arrays, "centroids": result.centroids}
     rows = np.ascontiguousarray(as_clustered(arrays, filled(arrays, X)))
+    bic = float("nan")
+    if result.algorithm == _KMEANS:
+        bic = advice.bic_of_kmeans(rows, as_clustered(arrays, result.centroids), labels)
+    elif "bic" in result.metrics:
+        bic = float(result.metrics["bic"] or 0.0) / float(result.arrays["support"].sum())
     return Candidate(
         algorithm=result.algorithm,
         k=len(np.unique(labels[labels >= 0])),
         stability=advice.stability_of(pairs),
-        bic=_bic(result.algorithm, rows, arrays, labels),
+        bic=bic,
         unlabelled=float(np.mean(labels < 0)),
         border=advice.border_of(rows, labels),
     )
@@ -188,13 +191,3 @@ def _labels_by(result: Result, half: _Sites, X: FloatArray) -> IntArray:
         return run_again(result, half, result.seed).predict(X)
     except FlareclustError:
         return np.full(len(X), -1)
-
-
-def _bic(algorithm: str, rows: FloatArray, arrays: Mapping[str, Array], labels: IntArray) -> float:
-    """Return BIC per row, as it was clustered (n, d); NaN for an algorithm without a likelihood."""
-    if algorithm == _KMEANS:
-        return advice.bic_of_kmeans(rows, as_clustered(arrays, arrays["centroids"]), labels)
-    if (mixture := mixture_of(arrays)) is None:
-        return float("nan")
-    free = mixtures.n_parameters("full", *mixture.means.shape)
-    return float(-2 * mixtures.certainty(rows, mixture)[1].mean() + free * np.log(len(rows)) / len(rows))
