@@ -176,7 +176,6 @@ def jobs_export(
     from flareclust.experiment.results.profiled import exports_profile
     from flareclust.experiment.tables.typed_rows import exported_settings, outcome_facts
     from flareclust.platform.job import build_job, export_job
-    from flareclust.privacy.dp.settings import check_paid_outcomes
     from flareclust.protocol import registry
 
     number, own = selection.exported_k(registry.get(algorithm).name, k, criterion, parse_settings(params))
@@ -187,7 +186,7 @@ def jobs_export(
         options = options.model_copy(update={"outcomes": about["outcomes"]})
         if about["outcome_hint"]:
             say(f"hint: {about['outcome_hint']}")
-    check_paid_outcomes(own, options.outcomes)
+    options.check_outcomes(own, options.outcomes)
     options = options.model_copy(update={"profile": exports_profile(profile, algorithm, own, options, schema)})
     job = build_job(registry.get(algorithm), own, options, packaged=not byoc)
     with redirect_stdout(sys.stderr):

@@ -8,7 +8,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,12 +35,9 @@ CHOOSE_ADVICE = "choose other columns by name"
 GAPS_ADVICE = "drop these rows or fill them in, as missing=mean does"
 EMPTY_ADVICE = "choose the others"
 
-#: What to do with a spreadsheet.
-SPREADSHEET_ADVICE = "save a spreadsheet as csv (UTF-8)"
-
 
 #: Files of spreadsheets, by the end of their names and by their first bytes (zip archives, and the older form of Excel).
-SPREADSHEETS, _FIRST_BYTES = (".xlsx", ".xls", ".xlsm", ".ods"), (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+_SPREADSHEETS, _FIRST_BYTES = (".xlsx", ".xls", ".xlsm", ".ods"), (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 
 
 class Piece(NamedTuple):
@@ -133,11 +130,11 @@ class Source:
 
 def spreadsheet_advice(path: Path) -> str:
     """Return what to do with the file of a spreadsheet, in words that follow a message; "" for another file."""
-    found = path.suffix.lower() in SPREADSHEETS
+    found = path.suffix.lower() in _SPREADSHEETS
     if not found and path.is_file():
-        with path.open("rb") as stream:
+        with suppress(OSError), path.open("rb") as stream:
             found = stream.read(4) in _FIRST_BYTES
-    return f"; {SPREADSHEET_ADVICE}" if found else ""
+    return "; save a spreadsheet as csv (UTF-8)" if found else ""
 
 
 @contextmanager

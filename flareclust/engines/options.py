@@ -1,6 +1,6 @@
 """Settings of a run beside the algorithm's own: those of every run, and those of a job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -82,6 +82,15 @@ class JobOptions(RunSettings):
         if not self.secure_sums and (self.secure_min_sites is not None or self.secure_sites is not None):
             raise UserError("secure_min_sites and secure_sites are settings of secure_sums, which is off")
         return self
+
+    @staticmethod
+    def check_outcomes(params: Mapping[str, object], outcomes: tuple[float, ...] | None) -> None:
+        """Raise UserError where an algorithm's settings spend on outcomes, and the job asks for none."""
+        if outcomes is None and (epsilon := params.get("outcome_epsilon")) is not None:
+            raise UserError(
+                f"outcome_epsilon={epsilon} is for the outcomes that a schema names, and there are none here; leave it out, or give a schema "
+                "with an outcome"
+            )
 
     def among(self, sites: Sequence[str]) -> "JobOptions":
         """Return these settings for a job of sites that are known: secure sums are of all of them, unless the settings ask

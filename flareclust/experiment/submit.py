@@ -25,7 +25,7 @@ from flareclust.federation.checkpoint import CheckpointFile
 from flareclust.federation.exchanges import Sampling
 from flareclust.preparation import settings
 from flareclust.privacy.dp import server as dp_server
-from flareclust.privacy.dp.settings import PrivateParams, check_paid_outcomes
+from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
@@ -74,7 +74,6 @@ class _Submission:
     def check(self) -> None:
         """Raise UserError where the sites do not fit the settings; warn where noise would cover all clusters."""
         asked, prepared = self.experiment, self.prepared
-        check_paid_outcomes(asked.params, prepared.outcomes)
         if prepared.sites:
             asked.check_enough(len(prepared.sites))
         if asked.protects_ids and prepared.sites and asked.engine in ("inprocess", "simulator"):
@@ -158,6 +157,7 @@ class _Submission:
         profile = not first and is_profiled(asked, prepared)
         outcomes = None if first else prepared.outcomes
         options = JobOptions(k=k, assess=not first, profile=profile, outcomes=outcomes, deadline=deadline, **shared)
+        options.check_outcomes(params, outcomes)
         file = None if first else self._checkpoint()
         if not algorithm.federated:
             if file is not None and file.resume:

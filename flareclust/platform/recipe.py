@@ -18,7 +18,6 @@ from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.kit import allow_classes
 from flareclust.platform.session import guard_downloads
-from flareclust.privacy.dp.settings import check_paid_outcomes
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
 
@@ -98,7 +97,7 @@ def recipe(
     asked = locals()
     asked["outcomes"] = None if outcomes is None else _form_in(outcomes)
     options = JobOptions(**{name: value for name, value in asked.items() if name in JobOptions.model_fields})
-    check_paid_outcomes(params, options.outcomes)
+    options.check_outcomes(params, options.outcomes)
     line = registry.get(algorithm)
     job = build_job(line, params, options, packaged=packaged)
     return _ClusteringRecipe(job, line.executor_class(), rows, installed_plugin(line) if packaged else ())

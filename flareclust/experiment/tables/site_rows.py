@@ -11,7 +11,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.validation import site_name
 from flareclust.data import image_files
-from flareclust.data.file_formats import SPREADSHEET_ADVICE, SPREADSHEETS
+from flareclust.data.file_formats import spreadsheet_advice
 from flareclust.data.frames import is_frame, table_of
 from flareclust.data.tables import SUFFIXES, File, Numbers, Rows
 from flareclust.protocol import registry
@@ -41,8 +41,7 @@ def site_files(folder: Path) -> dict[str, Rows]:
             raise UserError(f"{folder} has two files for {name}: {files[name]} and {path}")
         files[name] = path
     if not files:
-        sheets = any(path.suffix.lower() in SPREADSHEETS for path in folder.iterdir())
-        advice = f"; {SPREADSHEET_ADVICE}" if sheets else ""
+        advice = next(filter(None, map(spreadsheet_advice, folder.iterdir())), "")
         raise UserError(f"{folder} has no files ending in {', '.join(SUFFIXES)}, and no folders of images{advice}")
     return dict(sorted(files.items()))
 

@@ -1,6 +1,5 @@
 """Settings of algorithms under differential privacy."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import model_validator
@@ -69,12 +68,3 @@ class PrivateParams(NamesParams):
         colluding = -1 if self.colluding is None else self.colluding
         outcomes = [] if self.outcome_epsilon is None else [self.outcome_epsilon]
         return [self.epsilon, self.delta, colluding, self.rows_of_unit, self.unit == PER_ID, *outcomes]
-
-
-def check_paid_outcomes(params: Mapping[str, object], outcomes: tuple[float, ...] | None) -> None:
-    """Raise UserError where a job would spend on outcomes and asks for none; `outcomes` is their form, None for none."""
-    if outcomes is None and (epsilon := params.get("outcome_epsilon")) is not None:
-        raise UserError(
-            f"outcome_epsilon={epsilon} is for the outcomes that a schema names, and there are none here; leave it out, or give a schema "
-            "with an outcome"
-        )
