@@ -85,7 +85,7 @@ def test_yardsticks_run_in_process_beside_the_simulator():
 def test_data_are_loaded_once(monkeypatch):
     loaded = []
     load = datasets.load
-    monkeypatch.setattr(datasets, "load", lambda name, gaps: loaded.append(name) or load(name))
+    monkeypatch.setattr(datasets, "load", lambda name, **asked: loaded.append(name) or load(name))
     made = sweep_settings.trials(sweep(data=["iris", "wine"], partitions=["iid", "dirichlet:1"], seeds=5))
     for one in made[:4]:
         one.measure()
