@@ -143,7 +143,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
                 rows, own = _on_cluster(data, local)
             else:
                 table = data.table(reader_owns_them=True, scratch=kit)
-                rows, own = _described(data, table), _facts(data, table)
+                rows, own = _described(data, table), _facts(data, table, files.policy)
             facts = own | facts
         except Refusal as reason:
             errors.append(f"{name} {reason}")
@@ -226,7 +226,7 @@ def _folder_of_images(data: SiteData) -> Path | None:
     return next((file.path for file in data.files() if file.path.is_dir()), None)
 
 
-def _facts(data: SiteData, table: Table) -> dict[str, str]:
+def _facts(data: SiteData, table: Table, policy: Policy | None) -> dict[str, str]:
     place = "on disk" if is_mapped(table.X) else "in memory"
     images, files = _folder_of_images(data), {"files": str(len(data.files()))}
     if data.query is not None:
@@ -249,7 +249,7 @@ def _facts(data: SiteData, table: Table) -> dict[str, str]:
     kept = f"{place}, {table.X.nbytes / 1e6:,.1f} MB ({(data.memory or 0) / 1e6:,.0f} MB of memory allowed)"
     ids = {} if images is None else {"ids": "relative paths"}
     out = {"withdrawn": withdrawn_words(data, table)} if data.withdrawn else {}
-    return {**files, **schema, **_settings(data, kept), **ids, **out}
+    return {**files, **schema, **_settings(data, kept, policy), **ids, **out}
 
 
 def withdrawn_words(data: SiteData, table: Table) -> str:
@@ -266,10 +266,11 @@ def withdrawn_hints(table: Table) -> list[str]:
     return [f"{ids} in no row: {some(missing, 12)}"]
 
 
-def _settings(data: SiteData, kept: str) -> dict[str, str]:
+def _settings(data: SiteData, kept: str, policy: Policy | None = None) -> dict[str, str]:
     """Return what a site's configuration says of its rows, and where they are kept."""
+    least = data.min_rows if policy is None else max(data.min_rows, policy.least_rows(private=policy.dp is not None))
     return {
-        "rows asked for": f"at least {data.min_rows}" + ("" if data.max_rows is None else f", at most {data.max_rows}"),
+        "rows asked for": f"at least {least}" + ("" if data.max_rows is None else f", at most {data.max_rows}"),
         "kept": kept,
         "ids": "none" if data.id is None else f"in {data.id!r}",
         "labels": "in the folder of each job" if data.labels is None else f"in {data.labels}",

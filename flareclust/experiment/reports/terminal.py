@@ -424,7 +424,7 @@ def print_site_log(jobs: "Sequence[JobLine]", held: Sequence[int | None] | None 
             words.append("no end")
         if job.refused:
             words.append(f"{'answered without numbers' if job.accepted else 'refused'}: {job.refused}")
-        words.append(f"{job.withdrawn:,} rows left out" if job.withdrawn else "")
+        words.append(f"{job.withdrawn:,} row{'' if job.withdrawn == 1 else 's'} left out" if job.withdrawn else "")
         words.append(
             "not known which rows it had" if had is None else f"had rows of {had:,} of the withdrawn ids" if had else ""
         )

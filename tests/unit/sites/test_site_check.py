@@ -245,3 +245,12 @@ def test_rows_beyond_the_memory_are_described_alike_and_counted_up_to_a_bound(ki
         assert one.numbers_rows is other.numbers_rows
     assert [hint for hint in bounded.hints if "integers that all differ" in hint] != []
     assert list((kit / "local").glob("tmp*")) == []
+
+
+@pytest.mark.parametrize(("own", "asked"), [(1, "at least 10"), (15, "at least 15, at most 50")])
+def test_the_rows_asked_for_are_those_of_configuration_and_policy(kit, own, asked):
+    (kit.parent / "rows.csv").write_text("\n".join(["x,y", *(f"{i},{i % 3}" for i in range(20)), ""]))
+    most = "max_rows: 50\n" if own > 1 else ""
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {kit.parent}/rows.csv\nmin_rows: {own}\n{most}")
+    write_policy(kit / "local", Policy(min_count=10))
+    assert check(kit).facts["rows asked for"] == asked
