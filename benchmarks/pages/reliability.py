@@ -151,8 +151,8 @@ A result is written to its folder first, and logged after that. What MLflow or P
 | **the output folder holds the result of another run** | exit 2 with one line, before any work; nothing is replaced | another `--out`, or `--overwrite` |
 | **two runs at a time have the same output folder**, of one account on one machine | the second: exit 2 with one line, before its job | wait, or another `--out` |
 | **the output folder is full or cannot be written** at the start | exit 2 with one line, before any work | choose another with `--out` |
-| **the output folder fills up during a run or a sweep** | the result goes to `$XDG_STATE_HOME/flareclust/results/` (`~/.local/state`), or else to `flareclust-results/` in the temporary folder; the warning names the folder | move it where it belongs |
-| **no folder can be written** | exit 1; the text names the NVFlare job, whose result the server keeps | `nvflare job download JOB`, after making room |
+| **the output folder fills up during a run or a sweep** | the result goes to `$XDG_STATE_HOME/flareclust/results/` (`~/.local/state`), or else to `flareclust-results/` in the temporary folder; the warning names the folder, and for jobs at a server `flareclust fetch` | move it where it belongs |
+| **no folder can be written** | exit 1; the text names the NVFlare job, whose result the server keeps, and the command | `flareclust fetch JOB --kit KIT`, after making room |
 
 `flareclust log` logs what the run itself would have logged: parameters, metrics, rounds, files, model, tags. A second call changes nothing and says so. It also logs a run of `--no-track`.
 
