@@ -9,6 +9,7 @@ __all__ = [
     "client_selection",
     "clusterers",
     "compiled",
+    "density_tree",
     "devices",
     "disclosure",
     "dp",
@@ -45,4 +46,5 @@ __all__ = [
     "split_merge",
     "threads",
     "trimming",
+    "ward_tree",
 ]
