@@ -20,4 +20,5 @@ __all__ = [
     "pooled",
     "portfolio",
     "proxy",
+    "tree",
 ]

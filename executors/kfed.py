@@ -36,7 +36,7 @@ from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
 from flareclust.protocol.params import MOST_ROUNDS, server, site
 from flareclust.protocol.rows import SiteRows
-from flareclust.protocol.schema import Field, Schema, counts, index
+from flareclust.protocol.schema import Field, Schema, counts
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
@@ -131,8 +131,8 @@ def _check_one(name: str, value: object, k: int) -> int:
     return number
 
 
-def own_numbers(task: Task, name: str) -> IntArray:
-    """Return which centroids of a task the clusters of its site have become, of `name` (c,), by `name`_site (c,).
+def own_numbers(task: Task, name: str, least: int = 0) -> IntArray:
+    """Return which centroids of a task the clusters of its site have become, of `name` (c,), by `name`_site (c,); `least` may be -1, for none.
 
     Raises BadMessage for what are no numbers of its centroids: as labels they would take memory without limit.
     """
@@ -141,7 +141,7 @@ def own_numbers(task: Task, name: str) -> IntArray:
     found = {array: task.arrays[array] for array in schema.fields if array in task.arrays}
     schema.check(found)
     own: IntArray = found[name][found[sites] == site_number(task.site)]
-    Schema(may_be_empty=False, **{name: index("c", less_than="k")}).check(
+    Schema(may_be_empty=False, **{name: Field(("c",), "int64", least, "k")}).check(
         {name: own}, {"k": len(task.arrays["centroids"])}
     )
     return own

@@ -123,7 +123,7 @@ class Table:
         outcomes: of the rows (n, w), NaN where unknown, where a schema names some: time and event, or a value
             (`flareclust.core.outcomes`).
         outcome_form: what these are (`OutcomeForm.numbers`), None without.
-        groups: of the rows (n,), where they have outcomes and stand for groups of a policy.
+        groups: of the rows (n,), where they stand for groups of a policy.
         withdrawn: which rows (n,) only help to divide the others into groups, and are in none that is used; None for no row.
         not_found: the withdrawn ids that no row has.
     """

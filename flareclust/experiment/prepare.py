@@ -41,6 +41,7 @@ from flareclust.experiment.tables.typed_rows import (
 )
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.kits import file_of
+from flareclust.protocol import registry
 from flareclust.sites.withdrawn import withdrawn_ids
 
 #: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
@@ -64,6 +65,9 @@ def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
     if own_files and found.columns is not None and found.agreement != "may-lack":
         params = {**compared(experiment), **params}
     k = (experiment.k or found.k) if experiment.k_range is None else experiment.k_range[1]
+    instead = dict(registry.get(experiment.algorithm).params_class().without_k)
+    if not k and not instead.keys() & experiment.params.keys():
+        k, params = instead.pop("k", k), {**params, **instead}
     if not k:
         raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
     return replace(found, k=k, params=params, **(schema_facts(experiment) if by_schema else {}))

@@ -13,7 +13,8 @@ import numpy as np
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core import mixtures
 from flareclust.core.kernels import two_nearest
-from flareclust.preparation.assignment import assign_rows, mixture_of
+from flareclust.core.lloyd import assign
+from flareclust.preparation.assignment import OF_REPRESENTATIVES, REACH, REPRESENTATIVES, assign_rows, mixture_of
 from flareclust.preparation.scaling import OPEN_GAPS, as_clustered, of_directions, scaling_of
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.columns import FILL
@@ -66,11 +67,14 @@ class _Placements:
 def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> _Placements:
     """Return where complete rows (n, d), in the units of the data, are among the clusters of a result.
 
-    The thresholds (k,) are those of `thresholds_of`, None where they are not known.
+    The thresholds (k,) are those of `thresholds_of`, None where they are not known. Where clusters have representatives, distances
+    are to the nearest one of a cluster, and its reach is the threshold.
     """
     mixture = mixture_of(arrays)
     if mixture is not None:
         return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds)
+    if REPRESENTATIVES in arrays:
+        return _among_representatives(arrays, X)
     cluster = assign_rows(arrays, X)
     rows = np.ascontiguousarray(as_clustered(arrays, X))
     centroids = np.ascontiguousarray(as_clustered(arrays, arrays["centroids"]))
@@ -110,6 +114,24 @@ def _among_components(rows: FloatArray, mixture: mixtures.Mixture, thresholds: F
         return _Placements(own, a, second, b, None, *certain, None, None)
     far = np.asarray((distances > thresholds).all(axis=1))
     return _Placements(own, a, second, b, None, *certain, thresholds[own], far)
+
+
+def _among_representatives(arrays: Mapping[str, Array], X: FloatArray) -> _Placements:
+    """Return what `placements` does by the distances to the nearest representative of each cluster."""
+    rows, n, k = as_clustered(arrays, X), len(X), len(arrays["centroids"])
+    own, second, far = np.full(n, -1), np.full(n, -1), np.ones(n, dtype=bool)
+    a, b, threshold = np.full(n, np.inf), np.full(n, np.inf), np.full(n, np.nan)
+    for r in range(k):
+        mine = arrays[OF_REPRESENTATIVES] == r
+        distance, reach = np.sqrt(assign(rows, arrays[REPRESENTATIVES][mine])[1]), arrays[REACH][mine].max()
+        nearer, next_ = distance < a, (distance >= a) & (distance < b)
+        b, second = np.where(nearer, a, np.where(next_, distance, b)), np.where(nearer, own, np.where(next_, r, second))
+        a, own = np.where(nearer, distance, a), np.where(nearer, r, own)
+        threshold, far = np.where(nearer, reach, threshold), far & (distance > reach)
+    b = np.where(second < 0, np.nan, b)
+    silhouette = np.zeros(n)
+    np.divide(b - a, b, out=silhouette, where=b > 0)
+    return _Placements(assign_rows(arrays, X), a, second, b, silhouette, None, None, threshold, far)
 
 
 def thresholds_of(

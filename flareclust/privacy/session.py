@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.chunks import is_mapped, pieces
-from flareclust.core.microaggregation import CHUNK, microaggregate, microaggregate_with_sources
+from flareclust.core.microaggregation import CHUNK, microaggregate_with_sources
 from flareclust.data.memory import RowStore
 from flareclust.data.tables import Table
 from flareclust.privacy.policy import Policy
@@ -86,9 +86,6 @@ class SiteSession:
 
 def _microaggregated(table: Table, floor: int) -> Table:
     """Return a table with rows that stand for groups of the table's; with outcomes, each has that of a row of its group."""
-    if table.outcomes is None:
-        X = _stored(table, microaggregate(table.X, floor, table.withdrawn))
-        return replace(table, X=X, ids=None, stamp=None, withdrawn=None)
     sources, groups, number = list[IntArray](), list[IntArray](), 0
 
     def shown() -> Iterator[FloatArray]:
@@ -96,12 +93,13 @@ def _microaggregated(table: Table, floor: int) -> Table:
             nonlocal number
             groups.append(own + number)
             number += int(own.max(initial=-1)) + 1
-            sources.append(places)
+            if table.outcomes is not None:
+                sources.append(places)
             yield rows
 
     X = _stored(table, shown())
-    outcomes, own = table.outcomes[np.concatenate(sources)], np.concatenate(groups)
-    return replace(table, X=X, ids=None, stamp=None, outcomes=outcomes, groups=own, withdrawn=None)
+    outcomes = None if table.outcomes is None else table.outcomes[np.concatenate(sources)]
+    return replace(table, X=X, ids=None, stamp=None, outcomes=outcomes, groups=np.concatenate(groups), withdrawn=None)
 
 
 def _stored(table: Table, parts: Iterable[FloatArray]) -> FloatArray:

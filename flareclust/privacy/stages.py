@@ -73,7 +73,8 @@ class GroupingStage(Stage):
         if len(table.X) - out < self.session.policy.least_rows(private=self.private):
             raise Refusal("has fewer rows than it must have to take part (its policy: min_rows, min_count)")
         if not self.private:
-            return replace(exchange, rows=replace(exchange.rows, table=self.session.microaggregated(table)))
+            shown = self.session.microaggregated(table)
+            return replace(exchange, rows=replace(exchange.rows, table=shown, groups=shown.groups))
         if self.most is None:
             return exchange
         if table.ids is None:

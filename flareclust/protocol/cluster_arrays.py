@@ -68,7 +68,7 @@ _AXES: Mapping[str, int] = MappingProxyType(
 )
 
 #: Arrays whose entries are numbers of clusters, negative where there is none.
-_NUMBERS = ("received_group", "matched", "tau", "group")
+_NUMBERS = ("received_group", "matched", "tau", "group", "representative_cluster", "branches_cluster")
 
 
 def renumbered_arrays(arrays: Mapping[str, Array], order: Sequence[int]) -> Message:

@@ -41,6 +41,9 @@ class Params(Settings):
     #: What to do in the place of parameters that other algorithms have, by their names.
     instead: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
+    #: Settings in the place of a k that is left out, `k` among them; none where it has to be given.
+    without_k: ClassVar[Mapping[str, Any]] = MappingProxyType({})
+
     @classmethod
     def own(cls, side: _Side | None = None) -> dict[str, FieldInfo]:
         """Return the algorithm's own parameters, sites' first; with `side`, "site" or "server", those that this side reads."""

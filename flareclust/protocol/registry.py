@@ -215,6 +215,14 @@ BUILT_IN = (
         in_parts=True,
     ),
     Algorithm(
+        "tree",
+        "Tree: a hierarchy of all sites' micro-clusters, compact or of any shape",
+        *_sides("tree.Tree"),
+        frozenset({"one-shot", "recovers-iid", "recovers-non-iid", "small-sites", "translation"}),
+        "Ward 1963; Campello, Moulavi and Sander 2013, both over micro-clusters",
+        when="one message per site; a tree of clusters, clusters of any shape, rows that belong to none",
+    ),
+    Algorithm(
         "mavg",
         "Match averaging: sites' centroids matched to the first site's and averaged",
         *_sides("mavg.MAvg"),

@@ -100,6 +100,7 @@ class SiteRows:
         prepared: the rows (n, d) as the algorithm sees them: filled, scaled, embedded; None for those of the table.
         computed: for labels, the rows (m, d) that replies were computed from: at a site with a policy groups, with
             missing=drop-rows those without gaps.
+        groups: at a site with a policy, the group of each of the rows that replies are computed from (m,).
         known: which cells (n, d) were not filled in; None for all.
         fill: what missing cells are filled with (d,), in the units of the columns; None where rows have none.
         gaps: where missing cells stay open, what they are filled with at first (d,), in the units of `X`; None where there are none.
@@ -115,6 +116,7 @@ class SiteRows:
     context: SiteContext = SiteContext()
     prepared: FloatArray | None = None
     computed: FloatArray | None = None
+    groups: IntArray | None = None
     known: BoolArray | None = None
     fill: FloatArray | None = None
     gaps: FloatArray | None = None

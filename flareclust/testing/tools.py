@@ -159,9 +159,9 @@ def ensure_no_row(algorithm: Algorithm, name: str, value: FloatArray, rows: Floa
     ensure(bool(gap > 1e-12), algorithm, f"{name} holds a row of the site's data")
 
 
-def replies_to(algorithm: Algorithm, tasks: Sequence[Task], rows: FloatArray, k: int) -> list[Message]:
+def replies_to(algorithm: Algorithm, tasks: Sequence[Task], rows: FloatArray, k: int, **params: Any) -> list[Message]:
     """Return what another site, with rows (n, d) of its own, sends to the same tasks, without the seconds; nothing to those that it refuses."""
-    executor, policy = algorithm.build(k, 0, _short(algorithm))[0], _needed(algorithm)
+    executor, policy = algorithm.build(k, 0, _short(algorithm) | params)[0], _needed(algorithm)
     site, found = None if policy is None else SimulatedSite.of(policy, algorithm), []
     for task in tasks:
         with suppress(Refusal, BadMessage):

@@ -44,7 +44,8 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
                 distances beyond which rows are far from a centroid; `columns`, if some are categories or hold words, the names of
                 all, a category's called like sex=f; `words`, the `values` of an ordered column in their order, none for dates, and
                 whether cells may be `numbers`; `gaps`, if centroids have unknown entries (NaN), how the federation scaled, filled
-                and measured.
+                and measured; `representatives`, `cluster` and `reach`, if rows belong to the cluster of the nearest of p points: these
+                (p, d), the cluster of each (p,), -1 for none, and how far the cluster reaches from it (p,), all in scaled columns.
         """
         self.centroids = np.load(context.artifacts["centroids"], allow_pickle=False)
         self.inverses: _Floats | None = None
@@ -62,6 +63,11 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         self.columns: list[str] = settings.get("columns") or []
         self.words: dict[str, dict[str, Any]] = settings.get("words") or {}
         self.directions = settings.get("metric") == "cosine"
+        points = settings.get("representatives")
+        self.points: dict[str, Any] | None = points and {name: np.array(values) for name, values in points.items()}
+        if self.points is not None:  # of all points of a cluster it is the same
+            own = [self.points["cluster"] == c for c in range(len(self.centroids))]
+            self.thresholds = np.array([self.points["reach"][points].max() for points in own])
 
     # MLflow reads the hint of model_input: a DataFrame is the one kind that it takes without a warning.
     def predict(self, context: Any, model_input: pd.DataFrame, params: dict[str, Any] | None = None) -> Any:
@@ -89,13 +95,19 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             return self._with_gaps(model_input, self.gaps)
         if details:
             return self._details(model_input)
-        distances, lengths = self._squared(model_input)
-        labels: _Labels = np.argmin(self._ranked(distances), axis=1).astype(np.int64)
+        return self._labels(*self._squared(model_input))
+
+    def _labels(self, squared: _Floats, lengths: _Floats) -> _Labels:
+        labels: _Labels = np.argmin(self._ranked(squared), axis=1).astype(np.int64)
+        if self.points is not None and self.thresholds is not None:  # the last column is of the points of no cluster
+            reach = np.append(self.thresholds, -1.0)[labels]
+            return np.where(squared.min(axis=1) > reach * np.abs(reach), -1, labels)
         return np.where(lengths == 0, -1, labels) if self.directions else labels
 
     def _details(self, model_input: pd.DataFrame) -> pd.DataFrame:
         squared, lengths = self._squared(model_input)
-        n, k = squared.shape
+        labels, k = self._labels(squared, lengths), len(self.centroids)
+        squared, n = squared[:, :k], len(squared)
         ranked = self._ranked(squared)
         order = np.argsort(ranked, axis=1, kind="stable")
         own, second = order[:, 0], order[:, min(1, k - 1)]
@@ -112,6 +124,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         far: Any = None if self.thresholds is None else (distances > self.thresholds).all(axis=1)
         table = {"cluster": own, "distance": a, "second": second, "second_distance": b, **sure}
         found = pd.DataFrame({**table, "threshold": threshold, "far": far}, index=range(n))
+        found["cluster"] = labels
         if self.directions and (without := lengths == 0).any():
             found.loc[without, ["cluster", "second"]] = -1
             found.loc[without, ["distance", "second_distance", "silhouette"]] = np.nan
@@ -120,7 +133,10 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         return found
 
     def _squared(self, model_input: pd.DataFrame) -> tuple[_Floats, _Floats]:
-        """Return the squared distances (n, k) of complete rows to the centroids, and the lengths (n,) of the rows."""
+        """Return the squared distances (n, k) of complete rows to the centroids, and the lengths (n,) of the rows.
+
+        Where clusters have points, those to the nearest point of each cluster and of none (n, k + 1).
+        """
         X = np.asarray(self._ready(model_input), dtype=np.float64)
         d = self.centroids.shape[1]
         if X.ndim != 2 or X.shape[1] != d:
@@ -148,6 +164,10 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             diagonal = self.inverses.ndim == 2
             apart = (A * of if diagonal else A @ of.T for A, of in zip(apart, self.inverses, strict=True))
         squared = [np.square(A).sum(axis=1) for A in apart]
+        if self.points is not None:
+            squared = [np.full(len(X), np.inf) for _ in range(len(centroids) + 1)]
+            for point, c in zip(self.points["representatives"], self.points["cluster"], strict=True):
+                np.minimum(squared[c], np.square(X - point).sum(axis=1), out=squared[c])
         return np.stack(squared, axis=1), lengths
 
     def _ranked(self, squared: _Floats) -> _Floats:

@@ -14,6 +14,7 @@ from flareclust.core import mixtures
 from flareclust.core.mixtures import Mixture
 from flareclust.data.cells import takes_numbers
 from flareclust.evaluation.profiles import categories_among
+from flareclust.preparation.assignment import BY_REPRESENTATIVES
 from flareclust.preparation.scaling import Scaling
 
 MODEL_NAME = "model"
@@ -44,6 +45,7 @@ def save_model(
     thresholds: FloatArray | None = None,
     words: Mapping[str, Sequence[str]] | None = None,
     mixture: Mixture | None = None,
+    representatives: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the model of a run to `folder`.
 
@@ -57,6 +59,8 @@ def save_model(
         thresholds: distances from the centroids (k,) beyond which a row is far from them, where they are known.
         words: columns whose cells may be words, with the values of an ordered column in their order, none for dates.
         mixture: in the units of scaled columns, where the clusters are its components.
+        representatives: arrays of a result whose rows belong to the cluster of the nearest of these, as
+            `flareclust.preparation.assignment.BY_REPRESENTATIVES` names them; else None.
 
     Raises:
         UserError: the centroids are not finite where they must be, or the names do not fit.
@@ -84,6 +88,9 @@ def save_model(
         "words": read if plain else None,
         "log_scales": None if mixture is None else mixtures.log_scales(mixture).tolist(),
     }
+    if representatives is not None:
+        points, cluster, reach = (representatives[name].tolist() for name in BY_REPRESENTATIVES)
+        settings["representatives"] = {"representatives": points, "cluster": cluster, "reach": reach}
     with tempfile.TemporaryDirectory() as scratch:
         artifacts = {"centroids": str(Path(scratch, "centroids.npy")), "settings": str(Path(scratch, "settings.json"))}
         np.save(artifacts["centroids"], centroids, allow_pickle=False)

@@ -27,7 +27,7 @@ from flareclust.experiment.results.result import Result
 from flareclust.experiment.results.saved import read_result
 from flareclust.experiment.sweeps import folder as study_files
 from flareclust.preparation import result as partial
-from flareclust.preparation.assignment import mixture_of
+from flareclust.preparation.assignment import REPRESENTATIVES, mixture_of
 from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 from flareclust.protocol import registry
 from flareclust.protocol.outcome import SUMMARY, folder_of, is_round, numbers_of_sites
@@ -200,6 +200,7 @@ def _log_model(tracker: Tracker, run_id: str, result: Result) -> None:
         thresholds=None if gaps else result.thresholds(),
         words=result.words,
         mixture=mixture_of({**result.arrays, "centroids": result.centroids}),
+        representatives=result.arrays if REPRESENTATIVES in result.arrays else None,
     )
 
 

@@ -42,7 +42,7 @@ COSINE = {
 }
 
 #: The end of a job whose sites have one to three rows each, as ten sites of the checks' tables do.
-TOO_FEW_ROWS = r"sites took part where at least 6 are needed.*each has (fewer rows than|fewer than the|no (fuzzy centroid|cluster) of at least)|no site has (enough rows to disclose the mean|a component that it may describe)"
+TOO_FEW_ROWS = r"sites took part where at least 6 are needed.*each has (fewer rows than|fewer than the|no (fuzzy centroid|cluster) of at least)|no site has (enough rows (to disclose the mean|for two micro-clusters)|a component that it may describe)"
 
 
 def make(name, **settings):

@@ -1,4 +1,4 @@
-"""The picture of how local clusters were merged into the final ones: the tree of `proxy`."""
+"""Pictures of trees of merges: how local clusters were merged into the final ones (`proxy`), and Ward's tree (`tree`)."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.ward_tree import Linkage
 from flareclust.experiment.plotting.features import NAMED
 from flareclust.experiment.plotting.style import INK, SOFT, caption, colours, headline, open_frame, page, shortened
 
@@ -57,22 +58,57 @@ def tree_picture(
         w: exponent of the force.
     """
     tree = _tree(left, right, force, group, sites, w)
+    words = _Words("local clusters", "scaled distance at which the sets were merged", _tree_caption(tree, k))
+    return _drawn(tree, k, title, words)
+
+
+def ward_picture(
+    linkage: Linkage, group: IntArray, rows: IntArray, k: int, title: str = "", *, row_name: str = "rows"
+) -> "Figure":
+    """Draw Ward's tree over sets of rows, in the colours of the final clusters, with a line where it was cut.
+
+    Args:
+        linkage: the mergings of the c sets (c - 1,).
+        group: (c,) the final cluster of each set, -1 for none.
+        rows: (c,) of each set.
+        k: number of final clusters.
+        title: printed above.
+        row_name: what rows are called.
+    """
+    labels = [f"{n:,} {row_name}" for n in rows.tolist()]
+    groups = _groups(linkage.left, linkage.right, group)
+    comparable = np.ones(len(linkage.left), dtype=np.bool_)
+    tree = _Tree(linkage.left, linkage.right, linkage.height, 0.0, comparable, groups, labels)
+    said = f"{len(rows):,} sets of {int(rows.sum()):,} {row_name}, {k} final cluster{'s' * (k != 1)}, one colour each"
+    axis = "height: root of twice what the merging adds to the sum of squares"
+    return _drawn(tree, k, title, _Words("sets", axis, said))
+
+
+class _Words(NamedTuple):
+    """What leaves are called, what the axis of the mergings shows, and what stands below."""
+
+    leaves: str
+    axis: str
+    below: str
+
+
+def _drawn(tree: _Tree, k: int, title: str, words: _Words) -> "Figure":
     c = len(tree.labels)
     height = float(np.clip(0.8 + (0.19 if c <= NAMED else 0.05) * c, 2.6, 12.4)) + 0.9
     figure = page(8, height)
     axes = figure.add_subplot(facecolor="white")
     of_groups = [*colours(max(k, 1)), SOFT]  # the last one for -1
     place = _draw_links(axes, tree, of_groups)
-    _draw_leaves(axes, tree, place, of_groups)
+    _draw_leaves(axes, tree, place, of_groups, words.leaves)
     _draw_cut(axes, tree, k)
     open_frame(axes, ("top", "right", "left"))
     high = float(tree.height.max(initial=0.0)) or 1.0
     axes.set_xlim(tree.base, high + 0.04 * (high - tree.base))
     axes.set_ylim(c - 0.3, -0.7)
     axes.tick_params(axis="x", labelsize=9, colors=SOFT)
-    axes.set_xlabel("scaled distance at which the sets were merged", fontsize=9, color=INK)
+    axes.set_xlabel(words.axis, fontsize=9, color=INK)
     headline(axes, title, pad=16)  # above the words at the cut
-    caption(figure, _tree_caption(tree, k))
+    caption(figure, words.below)
     return figure
 
 
@@ -95,7 +131,7 @@ def _draw_links(axes: "Axes", tree: _Tree, of_groups: list[str]) -> FloatArray:
     return y
 
 
-def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, of_groups: list[str]) -> None:
+def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, of_groups: list[str], called: str) -> None:
     c = len(tree.labels)
     shade = np.asarray(of_groups)[tree.group[:c]]
     area = 26.0 if c <= NAMED else 5.0
@@ -104,7 +140,7 @@ def _draw_leaves(axes: "Axes", tree: _Tree, place: FloatArray, of_groups: list[s
     axes.tick_params(axis="y", length=0, pad=5)
     if c > NAMED:
         axes.set_yticks([])
-        axes.set_ylabel(f"{c:,} local clusters", fontsize=9, color=INK, labelpad=8)
+        axes.set_ylabel(f"{c:,} {called}", fontsize=9, color=INK, labelpad=8)
     else:
         axes.set_yticks(place[:c], tree.labels, parse_math=False, fontsize=8, color=INK)
 
@@ -148,14 +184,19 @@ def _tree(left: IntArray, right: IntArray, force: FloatArray, group: IntArray, s
     height[~comparable] = (height[comparable].max(initial=0.0) or 1.0) * np.linspace(
         1.15, 1.15 + 0.05 * min(last, 8), last
     )
-    c = len(sites)
-    groups = np.concatenate([group, np.full(c - 1, _SEVERAL)]).astype(np.int64)
-    for s, pair in enumerate(zip(left, right, strict=True)):
-        of = {int(groups[one]) for one in pair} - {-1} or {-1}
-        groups[c + s] = of.pop() if len(of) == 1 else _SEVERAL
     numbers = [sites[:i].count(site) for i, site in enumerate(sites)]
     labels = [f"{shortened(site)}/{number}" for site, number in zip(sites, numbers, strict=True)]
     # With many columns all distances are much alike: an axis from 0 would have no room for what they differ by.
     low, high = height.min(initial=np.inf), height.max(initial=0.0)
     base = float(max(0.0, low - 0.4 * (high - low))) if high > low else 0.0
-    return _Tree(left, right, height, base, comparable, groups, labels)
+    return _Tree(left, right, height, base, comparable, _groups(left, right, group), labels)
+
+
+def _groups(left: IntArray, right: IntArray, group: IntArray) -> IntArray:
+    """Return the final cluster of the leaves of each set (2 c - 1,), of the leaves (c,) first; `_SEVERAL` where they differ."""
+    c = len(group)
+    groups = np.concatenate([group, np.full(c - 1, _SEVERAL)]).astype(np.int64)
+    for s, pair in enumerate(zip(left, right, strict=True)):
+        of = {int(groups[one]) for one in pair} - {-1} or {-1}
+        groups[c + s] = of.pop() if len(of) == 1 else _SEVERAL
+    return groups

@@ -27,7 +27,7 @@ from flareclust.experiment.reports.outcomes import view_of_outcomes
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
 from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.disclosure import REPORT, counts_by_site, disclosure_of, has_map
-from flareclust.experiment.results.picture import image_of, picture_of
+from flareclust.experiment.results.picture import has_tree, image_of, picture_of, tree_of
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
@@ -58,6 +58,7 @@ _MEASURES = {
     "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
     "clipped_share": "share of {rows} beyond the sites' bounds",
     "davies_bouldin": "Davies-Bouldin index (lower is better)",
+    "unlabelled_rows": "{rows} without a cluster",
     "ari": "adjusted Rand index against the known classes",
     "nmi": "normalised mutual information with the known classes",
     "purity": "purity against the known classes",
@@ -157,6 +158,7 @@ def report_page(result: "Result") -> str:
         criterion=(criterion := result.experiment.get("criterion", "")),
         other_rules=", ".join(f"{rule} {k}" for rule, k in rules.items() if rule != criterion),
         choice=_choice_of_k(found),
+        tree=base64.b64encode(png(tree_of(result), dpi=100)).decode() if _draws_tree(result) else "",
         federated=result.outcome is not None and algorithm.federated,
         messages=_messages(result),
         policy=result.experiment.get("policy") or {},
@@ -170,6 +172,11 @@ def report_page(result: "Result") -> str:
         command=command_of(result.experiment),
         version=__version__,
     )
+
+
+def _draws_tree(result: "Result") -> bool:
+    """Return whether the page has the tree of the clusters; that of local clusters, with names of sites, is in a file of its own."""
+    return installed("plots") and has_tree(result.arrays) and "tree_left" not in result.arrays
 
 
 def notebook_page(result: "Result") -> str:

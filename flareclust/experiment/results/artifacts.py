@@ -22,7 +22,7 @@ from flareclust.experiment.results.disclosure import (
     TREE_PICTURE,
     disclosure_of,
 )
-from flareclust.experiment.results.picture import merge_picture, picture_of
+from flareclust.experiment.results.picture import has_tree, picture_of, tree_of
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.platform.poc import state as poc_state
 from flareclust.preparation import result as partial
@@ -72,7 +72,7 @@ def save(result: "Result", folder: Path, *, resume: bool = False) -> "Result":
     """Write the result's files to `folder` in one step; return the result with `centroids_file` set.
 
     The folder holds result.npz, result.json, rounds.jsonl, labels.csv, report.html, disclosure.json and picture.png; choice.png where k was chosen, and
-    tree.png where clusters were merged in a tree.
+    tree.png where there is a tree.
     It appears complete or not at all, for its owner only. Without matplotlib (the extra `plots`) there are no pictures.
     With `resume` the folder may hold the checkpoint of the run, which is removed.
     """
@@ -153,9 +153,8 @@ def _draw(result: "Result", folder: Path) -> None:
 
     if result.sites or partial.is_partial(result.arrays):
         save_picture(picture_of(result), folder / PICTURE)
-    if "tree_left" in result.arrays:
-        picture = merge_picture(result.arrays, result.centroids_found, float(result.arrays["w"]))
-        save_picture(picture, folder / TREE_PICTURE)
+    if has_tree(result.arrays):
+        save_picture(tree_of(result), folder / TREE_PICTURE)
     if (known := choice.selection_of(result.arrays)) is not None:
         save_picture(choice_picture(known), folder / CHOICE_PICTURE)
 

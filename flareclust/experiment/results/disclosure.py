@@ -18,6 +18,7 @@ from flareclust.evaluation.outcomes import outcomes_of
 from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.experiment.config import REMOTE
 from flareclust.experiment.reports.command import command_of
+from flareclust.experiment.results.picture import has_tree
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.preparation import result as partial
 from flareclust.protocol import cluster_arrays, registry
@@ -382,8 +383,9 @@ class _Outputs:
             yield Output("picture", "plot", "columns of the sites and centroids", (PICTURE,), self.rows, findings=known)
         if result.site_labels:
             yield Output("labels", "microdata", "cluster of each row", (LABELS_FILE,))
-        if "tree_left" in result.arrays and plots:
-            yield Output("merge_tree", "plot", "tree in which clusters were merged", (TREE_PICTURE,), self.rows)
+        if has_tree(result.arrays) and plots:
+            drawn = (TREE_PICTURE,) if "tree_left" in result.arrays else (REPORT, TREE_PICTURE)
+            yield Output("merge_tree", "plot", "tree in which clusters were merged", drawn, self.rows)
 
     def _of_the_whole(self) -> Iterator[Output]:
         """Give numbers over all rows."""

@@ -14,7 +14,7 @@ from flareclust.core import mixtures
 from flareclust.core.mixtures import Mixture
 from flareclust.data.cells import without_log
 from flareclust.preparation import result as partial
-from flareclust.preparation.assignment import mixture_of
+from flareclust.preparation.assignment import REPRESENTATIVES, mixture_of
 from flareclust.preparation.scaling import OPEN_GAPS, Scaling, as_clustered, of_directions, scaling_of
 from flareclust.protocol.columns import FILL
 
@@ -41,6 +41,11 @@ def export(result: "Result", file: Path) -> Path:
         raise UserError(
             f"{file.suffix} has no model for missing=partial, where gaps stay open; use the model that MLflow keeps of a tracked run, or "
             "take missing=mean"
+        )
+    if REPRESENTATIVES in result.arrays:
+        raise UserError(
+            f"{file.suffix} has no model for {result.algorithm}, whose rows belong to the cluster of the nearest representative; use the "
+            "model that MLflow keeps of a tracked run, or predict of the result, which save keeps"
         )
     if file.exists():
         raise UserError(f"{file} is there already; choose another name")

@@ -8,6 +8,8 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.density_tree import Branches
+from flareclust.core.ward_tree import Linkage
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import as_clustered, of_directions, scaling_of
 
@@ -55,7 +57,31 @@ def picture_of(result: "Result") -> "Figure":
     )
 
 
-def merge_picture(arrays: Mapping[str, Any], k: int, w: float) -> "Figure":
+def has_tree(arrays: Mapping[str, Any]) -> bool:
+    """Return whether a result has a tree of merges, or a condensed one."""
+    return bool({"tree_left", "linkage_left", "branches_parent"} & arrays.keys())
+
+
+def tree_of(result: "Result") -> "Figure":
+    """Return the picture, as `Result.plot_tree` describes it."""
+    from flareclust.experiment.plotting.branches import branches_picture
+    from flareclust.experiment.plotting.tree import ward_picture
+
+    arrays, k, rows = result.arrays, result.centroids_found, result.row_name
+    if not has_tree(arrays):
+        raise UserError(f"{result.algorithm} builds no tree; tree and proxy do")
+    require("plots", "a picture")
+    if "tree_left" in arrays:
+        return _merge_picture(arrays, k, float(arrays["w"]))
+    if "branches_parent" in arrays:
+        branches = Branches(*(arrays[f"branches_{name}"] for name in Branches._fields))
+        return branches_picture(branches, k, "Where clusters split", row_name=rows)
+    linkage = Linkage(*(arrays[f"linkage_{name}"] for name in Linkage._fields))
+    group, of = arrays["representative_cluster"], arrays["representative_rows"]
+    return ward_picture(linkage, group, of, k, "Ward's tree", row_name=rows)
+
+
+def _merge_picture(arrays: Mapping[str, Any], k: int, w: float) -> "Figure":
     """Return the picture of how the local clusters of a result were merged into k, with the power w of the distance."""
     from flareclust.experiment.plotting.tree import tree_picture
 

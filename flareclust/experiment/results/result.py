@@ -22,7 +22,7 @@ from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.evaluation.outcomes import OutcomeTest, outcomes_of
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.results import export, matching
-from flareclust.experiment.results.picture import picture_of
+from flareclust.experiment.results.picture import picture_of, tree_of
 from flareclust.experiment.results.printed import printed
 from flareclust.experiment.results.profiled import why_no_profiles
 from flareclust.experiment.tables.late_rows import columns_unlike_those_of
@@ -204,6 +204,8 @@ class Result:
     def predict(self, X: object) -> IntArray:
         """Return the nearest centroid (n,) of each row of X (n, d), or of `gmm` the most probable component; ties go to the lower index.
 
+        Of `tree` it is the cluster of the nearest representative, -1 where that is in none, or farther than the cluster reaches.
+
         X is in the units of the data, also where the run scaled its columns or, with `metric=cosine`, rows; a row of zeros
         has no direction then, and the label -1. NaN is filled where the run filled gaps. A data frame is read by the names of
         the columns, where the data of the run had names; a category may be one column, `sex` in the place of `sex=f` and `sex=m`, and where the run had a schema, ordered columns may hold their values, and dates ISO dates. Of algorithms for sites
@@ -236,6 +238,9 @@ class Result:
             far: the threshold of a cluster is so many times the root mean square distance of its rows to its centroid, where the
                 run has a profile; else that of all rows. Both columns are None where the run disclosed neither. Of `gmm` it is so many
                 times the root of the number of columns.
+
+        Of `tree` distances are to the nearest representative of a cluster, and the threshold is how far the cluster reaches from it,
+        whatever `far` is.
 
         A warning is logged of a column that seems to be in another unit than in the run.
 
@@ -297,6 +302,17 @@ class Result:
             UserError: the rows are not here, as in a result of provisioned sites or of `load_result`; or there is no matplotlib.
         """
         return picture_of(self)
+
+    def plot_tree(self) -> "Figure":
+        """Return a picture of the tree of clusters, which algorithms that build one have.
+
+        Of `tree` Ward's tree over sets of micro-clusters; with shape=density the clusters as they split where the rows have to be
+        denser, each as wide as it has rows. Of `proxy` how the sites' clusters were merged.
+
+        Raises:
+            UserError: the algorithm builds no tree; or there is no matplotlib.
+        """
+        return tree_of(self)
 
     def profiles(self, of: Literal["columns", "sites", "tree"] = "columns") -> Any:
         """Return what describes the clusters, as a data frame (pandas, where it is installed), in the units of the columns.

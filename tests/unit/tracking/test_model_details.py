@@ -44,6 +44,18 @@ def test_details_are_the_placements_of_the_result(tmp_path, case):
     np.testing.assert_array_equal(labels, result.predict(frame(asked)))
 
 
+@pytest.mark.parametrize("shape", ["ward", "density"])
+def test_rows_of_clusters_with_representatives_go_to_the_nearest_of_them(tmp_path, shape):
+    result = flareclust.run("tree", {"a": frame(X[::2]), "b": frame(X[1::2])}, k=3, shape=shape, scale="standard")
+    loaded, asked = model_of(result, tmp_path / "model"), np.concatenate([X, 1.1 * X, [[1e3, -1e6]]])
+    np.testing.assert_array_equal(loaded.predict(frame(asked)), result.predict(frame(asked)))
+    expected = result.placements(frame(asked))
+    found = loaded.predict(frame(asked), params={"details": True})
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-9, check_dtype=False)
+    assert expected["far"].any()
+    assert (expected["cluster"] < 0).any()
+
+
 def test_the_scoring_server_answers_raw_rows_with_gaps_and_categories(tmp_path):
     from fastapi.testclient import TestClient
     from mlflow.pyfunc.scoring_server import init

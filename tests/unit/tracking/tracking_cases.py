@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust.preparation.assignment import mixture_of
+from flareclust.preparation.assignment import REPRESENTATIVES, mixture_of
 from flareclust.preparation.scaling import filling_of, of_directions, scaling_of
 from flareclust.tracking.model_files import save_model
 from flareclust.tracking.runs import numbers_of
@@ -48,6 +48,7 @@ def saved_model(folder, centroids, columns, **parts):
 def model_of(result, folder):
     """Return the loaded model of a result."""
     parts = {"scaling": scaling_of(result.arrays), "filling": filling_of(result.arrays), "words": result.words}
+    parts["representatives"] = result.arrays if REPRESENTATIVES in result.arrays else None
     parts["metric"] = "cosine" if of_directions(result.arrays) else "euclidean"
     parts["mixture"] = mixture_of({**result.arrays, "centroids": result.centroids})
     return saved_model(folder, result.centroids, result.columns, thresholds=result.thresholds(), **parts)
