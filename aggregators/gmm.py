@@ -126,7 +126,7 @@ class GMMAggregator(ClusteringAggregator):
         best: mixtures.Mixture | None = None
         for k in range(params.k_min or params.k, params.k + 1):
             mixture, value = self._fitted_to(drawn, k, rows, rng)
-            if mixture is None:
+            if mixture is None or (best is not None and len(collapsed(mixture, params.reg_covar))):
                 break
             if best is None or value < min(tried):
                 best = mixture
@@ -250,6 +250,8 @@ class GMMAggregator(ClusteringAggregator):
         assert state.log_likelihood is not None
         assert state.received_counts is not None
         value = self._criterion(state, mixture, float(state.received_counts.sum()))
+        if k > (self.params.k_min or 0) and len(collapsed(mixture, self.params.reg_covar)):
+            return self._impossible(round_, self._collapsed)
         found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
@@ -365,7 +367,7 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
         if tried_up_to < most:
             found.append(
                 f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
-                "collapses; covariance=diag takes fewer rows"
+                "collapses onto few values; covariance=diag takes fewer rows"
             )
     if (few := np.flatnonzero(support < needed)).size:
         found.append(
@@ -379,10 +381,19 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
         found.append(
             f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns, or set scale"
         )
-    elif (collapsed := np.flatnonzero(narrow.any(axis=1))).size:
+    elif len(few_values := collapsed(mixture, params.reg_covar)):
         found.append(
-            f"{_components(collapsed)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
+            f"{_components(few_values)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
             "values; lower k, or raise reg_covar"
+        )
+    elif (
+        mixture.factors.ndim == 3
+        and (np.linalg.eigvalsh(mixture.covariances)[:, 0] <= _NEXT_TO * params.reg_covar).all()
+    ):
+        found.append(
+            "some columns follow from others, such as the columns of one category, which add up to 1: in some direction no component varies by "
+            f"more than reg_covar={params.reg_covar:g}, so likelihood, bic and icl mean nothing; leave out one of these columns, or set "
+            "covariance=diag"
         )
     rows = sum(int(reply["counts"].sum()) for reply in assessed.values())
     if rows and support.sum() < _ALL * rows:
@@ -390,6 +401,13 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
             f"the mixture is of {support.sum() / rows:.0%} of the rows: sites have no component that they may describe of the others"
         )
     return found
+
+
+def collapsed(mixture: mixtures.Mixture, reg_covar: float) -> IntArray:
+    """Return the components that vary in some column by hardly more than `reg_covar`, but for columns in which all do."""
+    variances = mixture.covariances if mixture.factors.ndim == 2 else np.einsum("kdd->kd", mixture.covariances)
+    narrow = variances <= _NEXT_TO * reg_covar
+    return np.asarray(np.flatnonzero(narrow[:, ~narrow.all(axis=0)].any(axis=1)))
 
 
 #: Below this share of the rows a mixture is not called one of all.

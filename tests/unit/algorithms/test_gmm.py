@@ -303,3 +303,26 @@ def test_labels_follow_the_components_and_not_the_nearest_mean():
     arrays = {"centroids": np.array([[0.0], [10.0]]), "weights": np.full(2, 0.5), "factors": np.array([[1.0], [30.0]])}
     mixture = mixtures.received_mixture(arrays, "diag")
     np.testing.assert_array_equal(mixtures.most_likely(np.array([[0.0], [-8.0], [10.0]]), mixture), [0, 1, 1])
+
+
+def test_a_range_ends_before_components_collapse_onto_values_of_a_column(rng):
+    """Each value of the last column could have a component without any variance there, and so any likelihood."""
+    stage = np.repeat(np.arange(4.0), 150)
+    X = np.column_stack([rng.normal(size=(600, 2)), stage + 0.0])
+    result = flareclust.run("gmm", split(X[rng.permutation(600)]), k=8, k_min=1)
+    variances = np.einsum("kdd->kd", result.arrays["covariances"])
+    assert (variances > 1e-3).all()
+    assert "were not tried" in " ".join(result.warnings)
+
+
+def test_columns_that_follow_from_others_are_named_as_the_cause(rng):
+    kind = rng.integers(0, 3, 900)
+    X = np.column_stack([rng.normal(size=(900, 2)), *(kind == c for c in range(3))]).astype(float)
+    text = " ".join(flareclust.run("gmm", split(X), k=1).warnings)
+    assert "some columns follow from others" in text
+    assert "likelihood, bic and icl mean nothing" in text
+    for harmless in (
+        flareclust.run("gmm", split(X), k=1, covariance="diag"),
+        flareclust.run("gmm", split(X[:, :4]), k=1),
+    ):
+        assert "follow from others" not in " ".join(harmless.warnings)
