@@ -55,7 +55,7 @@ class TreeState(State):
     """What the server keeps for the result: nothing of single micro-clusters."""
 
     labelled_rows: int | None = None  # in micro-clusters of a cluster
-    unlabelled_rows: int | None = None  # and in others
+    noise_rows: int | None = None  # and in others
     chosen_k: int | None = None  # with `cut="longest"`, their number
     representatives: FloatArray | None = None  # means of sets of micro-clusters, as rows were clustered (p, d)
     representative_cluster: IntArray | None = None  # the cluster of each (p,), -1 for none
@@ -102,7 +102,7 @@ class TreeAggregator(ClusteringAggregator):
         final = _joined(received, cluster)
         state = TreeState(
             labelled_rows=int(final.counts.sum()),
-            unlabelled_rows=int(received.counts[cluster < 0].sum()),
+            noise_rows=int(received.counts[cluster < 0].sum()),
             chosen_k=len(final.counts) if self.params.cut == "longest" else None,
             branches=branches,
             **self._described(received, cluster),
@@ -118,13 +118,13 @@ class TreeAggregator(ClusteringAggregator):
         return Round(task, True, diagnostics, state)
 
     def metrics(self, round_: Round[TreeState]) -> dict[str, float | None]:
-        """Return how many rows are in micro-clusters of no cluster."""
-        return {"unlabelled_rows": float(round_.state.unlabelled_rows or 0)}
+        """Return how many rows are in micro-clusters of no cluster, which HDBSCAN calls noise."""
+        return {"noise_rows": float(round_.state.noise_rows or 0)} if self.params.shape == "density" else {}
 
     def warnings(self, round_: Round[TreeState], assessed: Mapping[str, Message]) -> list[str]:
         """Say where there are fewer clusters than asked for, or where many rows are in none, or in no micro-cluster."""
         state, numbers, found = round_.state, round_.diagnostics, []
-        k, labelled, unlabelled = int(numbers["clusters"]), state.labelled_rows or 0, state.unlabelled_rows or 0
+        k, labelled, noise = int(numbers["clusters"]), state.labelled_rows or 0, state.noise_rows or 0
         smaller = "min_cluster_size, min_samples or group_rows" if self.params.shape == "density" else "group_rows"
         if self.params.cut == "k" and k < self.params.k:
             found.append(
@@ -134,11 +134,11 @@ class TreeAggregator(ClusteringAggregator):
             found.append(f"the tree has one cluster only; give smaller {smaller} to look for smaller clusters")
         if self.params.cut == "longest" and k == self.params.k > 1:
             found.append(f"the cut that lasts longest has k={k} clusters, the most that were tried; give a larger k")
-        if unlabelled > _MANY * (labelled + unlabelled):
-            share = unlabelled / (labelled + unlabelled)
+        if noise > _MANY * (labelled + noise):
+            share = noise / (labelled + noise)
             found.append(f"{share:.0%} of the rows are in no cluster; give smaller {smaller}, or shape=ward")
         rows = sum(int(reply["counts"].sum()) for reply in assessed.values())
-        if (outside := rows - labelled - unlabelled) > _OUTSIDE * rows:
+        if (outside := rows - labelled - noise) > _OUTSIDE * rows:
             found.append(
                 f"{outside / rows:.0%} of the rows are in no micro-cluster, and have no label: they are far from others of their site, or a "
                 "mean of such few would show them; give a larger group_rows"

@@ -104,7 +104,7 @@ def _size(run: _Run) -> int:
     """Return the least rows of a cluster that a run took by default."""
     arrays = run.result.arrays
     received = float(run.result.outcome.rounds[0]["diagnostics"]["received"])
-    return round(3 * float(arrays["labelled_rows"] + arrays["unlabelled_rows"]) / received)
+    return round(3 * float(arrays["labelled_rows"] + arrays["noise_rows"]) / received)
 
 
 def _hdbscan(X: FloatArray, size: int) -> IntArray:

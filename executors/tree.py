@@ -24,6 +24,7 @@ from pydantic import model_validator
 
 from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust.core import density_tree, ward_tree
 from flareclust.core.disclosure import LEAST_ROWS, factor, nothing_to_send, varies_in_one_feature
 from flareclust.core.lloyd import assign, member_statistics
 from flareclust.core.local import Sendable, clusters_to_send, means_of_groups, without_remainder
@@ -89,6 +90,13 @@ class TreeExecutor(ClusteringExecutor):
     steps = {StepName.CLUSTER: Step(Schema(centroids="k d", counts=counts("k", minimum=1), sse=real("k", minimum=0)))}
 
     placed_by: ClassVar[tuple[str, ...]] = ("centroids", *BY_REPRESENTATIVES)
+
+    @classmethod
+    def warm_up(cls) -> None:
+        """Compile the kernels of the server's trees beside the others."""
+        super().warm_up()
+        ward_tree.warm_up()
+        density_tree.warm_up()
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Group the rows and describe the groups."""

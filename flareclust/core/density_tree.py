@@ -103,6 +103,12 @@ def condensed(linkage: Linkage, core: FloatArray, counts: IntArray, min_cluster_
     )
 
 
+def warm_up() -> None:
+    """Compile the kernels, so that processes started later find them on disk."""
+    ones = np.ones(3, np.int64)
+    condensed(*density_linkage(np.arange(3.0)[:, None], ones, np.zeros(3), 1), ones, 2)
+
+
 def select_clusters(tree: CondensedTree, k: int, *, exactly: bool) -> IntArray:
     """Return the selected cluster that each of the tree's is or is part of (c,), numbered 0, 1, ... in its order; -1 for none.
 

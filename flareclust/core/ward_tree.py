@@ -47,6 +47,11 @@ def ward_linkage(points: FloatArray, weights: FloatArray | IntArray) -> Linkage:
     return linkage_of(pairs, np.sqrt(2 * added), weights)
 
 
+def warm_up() -> None:
+    """Compile the kernels, so that processes started later find them on disk."""
+    ward_linkage(np.arange(3.0)[:, None], np.ones(3))
+
+
 def linkage_of(pairs: IntArray, height: FloatArray, weights: FloatArray | IntArray) -> Linkage:
     """Return the tree that merges the sets of pairs of points (m-1, 2) at these heights (m-1,), the lowest first.
 

@@ -58,7 +58,7 @@ _MEASURES = {
     "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
     "clipped_share": "share of {rows} beyond the sites' bounds",
     "davies_bouldin": "Davies-Bouldin index (lower is better)",
-    "unlabelled_rows": "{rows} without a cluster",
+    "noise_rows": "{rows} of micro-clusters in no cluster",
     "ari": "adjusted Rand index against the known classes",
     "nmi": "normalised mutual information with the known classes",
     "purity": "purity against the known classes",

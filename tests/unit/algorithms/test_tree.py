@@ -162,7 +162,7 @@ def test_a_centroid_is_the_mean_of_its_clusters_rows():
     np.testing.assert_allclose(np.sort(done.task["centroids"][:, 0]), [1.0, 51.0])
     assert done.task["group"].tolist() == [0, 0, 1, 1, 0]
     assert done.done
-    assert (done.state.labelled_rows, done.state.unlabelled_rows) == (90, 0)
+    assert (done.state.labelled_rows, done.state.noise_rows) == (90, 0)
 
 
 def test_k_may_be_left_out():
@@ -201,7 +201,7 @@ def test_fewer_clusters_than_asked_for_and_many_rows_without_a_label_are_said():
     sparse = [[100 * 2.0**i] for i in range(15)]  # the outermost falls off first, one by one
     aggregator = TreeAggregator(2, shape="density")
     done = merge({"a": message(clumps + sparse, [10] * 25)}, shape="density")
-    assert aggregator.metrics(done) == {"unlabelled_rows": 150}
+    assert aggregator.metrics(done) == {"noise_rows": 150}
     (said,) = aggregator.warnings(done, {"a": {"counts": np.array([200, 50])}})
     assert "60% of the rows are in no cluster" in said
     assert "shape=ward" in said
