@@ -4,13 +4,13 @@ No paper: the groups are those of microaggregation (`flareclust.core.microaggreg
 
 1. A group has at least `group_rows` rows, and more where a site has more rows than `max_groups` such groups hold, so that an upload
    does not grow with the rows. A site with fewer rows makes one group.
-2. At a site with a policy the groups are those that it shows anyway, unless 1 asks for larger ones; these are of what it shows.
+2. Where a site shows groups in the place of rows anyway (`rows.groups`), these are the micro-clusters, unless 1 asks for larger ones.
 3. Groups follow from the values of the rows only, not from their order or a random number.
 4. Rows that are far from all others and fewer than a group are in none; so are groups that may not be described. They have no
    label, so that sums by final cluster, less those of the groups, are of no rows.
 5. With the mean a group's sum of squares is sent, one number for all columns. Where its rows differ in one column only, it could
    be solved for single rows, and is raised to the next number of two digits.
-6. A row has the label of its own group; at a site with a policy, of the nearest of its site's groups.
+6. A row has the label of its own group; where the site shows groups, of the nearest of these.
 7. Rows of late sites, which send no groups, have the label of the nearest representative (`flareclust.aggregators.tree`).
 """
 
