@@ -78,7 +78,12 @@ def test_means_over_cells_stay_what_they_are_when_their_numbers_are_rounded(site
 @pytest.mark.parametrize(("policy", "calls"), [(None, 0), (Policy(), 4)])
 def test_only_sites_with_a_policy_microaggregate_and_each_once(sites, monkeypatch, policy, calls):
     seen = []
-    monkeypatch.setattr(session, "microaggregate", lambda X, floor, withdrawn: [seen.append(len(X)), X][1:])
+
+    def groups_of_one(X, floor, withdrawn):
+        seen.append(len(X))
+        yield X, np.arange(len(X)), np.arange(len(X))
+
+    monkeypatch.setattr(session, "microaggregate_with_sources", groups_of_one)
     run_inprocess(get("portfolio"), {"polish": 2}, sites, JobOptions(k=4), policy=policy)
     assert len(seen) == calls
 
