@@ -64,7 +64,9 @@ def outcomes_of_clusters(
     adjusted = min(_adjusted(replies), len(exchanges.sites))
     if adjusted:
         sites = "a site" if adjusted == 1 else f"{adjusted} sites"
-        texts.append(f"outcomes are not exact: the policy of {sites} {_CHANGES[form.kind]}")
+        texts.append(
+            f"outcomes are not exact: the policy of {sites} {_CHANGES[form.kind]}; intervals and tests do not allow for that"
+        )
     assessed = exchanges.assessed or {ALL: exchanges.totals}
     sizes = {site: reply["counts"] for site, reply in assessed.items() if reply}
     left_out = _not_counted(replies, sizes, len(round_.task["centroids"]))
