@@ -51,6 +51,8 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"scale": "standard"},
     {"scale": "robust"},
     {"missing": "mean", "scale": "robust"},
+    {"start": "mixtures", "covariance": "full"},
+    {"start": "mixtures", "covariance": "diag"},
 )
 #: Forms of the outcomes that tables have in jobs without settings; each is asked for in a step of its own.
 OUTCOMES = (OutcomeForm("category", values=2), OutcomeForm("number"))
