@@ -43,12 +43,12 @@ def _print(found: "Advice") -> None:
     """Print a line per algorithm, and in three sentences which suits the rows, why, and what to look at."""
     from rich.console import Console
 
-    from flareclust._foundation.display import number_or_dash
     from flareclust.experiment.reports import terminal
 
     lines = []
     for one in found.candidates:
-        shares = f"{one.stability:.2f}", number_or_dash(one.bic), f"{one.unlabelled:.0%}", number_or_dash(one.border)
+        bic, border = ("-" if value is None else f"{value:.2f}" for value in (one.bic, one.border))
+        shares = f"{one.stability:.2f}", bic, f"{one.unlabelled:.0%}", border
         lines.append((one.algorithm, one.k, *shares))
     heads = terminal.numbers("clusters", "stability", "BIC of a row", "in no cluster", "border")
     Console().print(terminal.table_of("algorithm", *heads, rows=lines))

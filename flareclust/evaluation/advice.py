@@ -10,7 +10,6 @@ Readings:
    best with few rows.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -40,22 +39,21 @@ class Candidate:
         algorithm: its name.
         k: the number of clusters that it found.
         stability: see reading 1.
-        bic: Bayesian information criterion per row, less is better; NaN of an algorithm without a likelihood.
+        bic: Bayesian information criterion per row, less is better; None of an algorithm without a likelihood.
         unlabelled: share of the rows without a cluster.
-        border: see reading 3; NaN where no clusters meet.
+        border: see reading 3; None where no clusters meet.
     """
 
     algorithm: str
     k: int
     stability: float
-    bic: float
+    bic: float | None
     unlabelled: float
-    border: float
+    border: float | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values, None for NaN."""
-        values = asdict(self)
-        return values | {name: None for name in ("bic", "border") if math.isnan(values[name])}
+        """Return the values."""
+        return asdict(self)
 
 
 def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None) -> tuple[Candidate, str]:
@@ -67,7 +65,7 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
             f"its {tree.k} clusters come back in both halves of the rows ({tree.stability:.2f}) and those of the others do not ({best:.2f}), "
             "which cut clusters that are no balls or ellipses"
         )
-    if mixture is None or mixture.k < 2:
+    if mixture is None or mixture.k < 2 or mixture.bic is None or kmeans.bic is None:
         return kmeans, "its clusters are balls, and nothing else that was tried has more of a case"
     gain = kmeans.bic - mixture.bic
     if gain > 0 and mixture.stability >= kmeans.stability - SLIGHTLY:
@@ -113,13 +111,13 @@ def bic_of_kmeans(X: FloatArray, centroids: FloatArray, labels: IntArray) -> flo
     return float(-2 * densities.mean() + (k * d + k) * np.log(n) / n)
 
 
-def border_of(X: FloatArray, labels: IntArray) -> float:
-    """Return how dense rows (n, d) are where two clusters meet, in parts of the sparser one's middle; NaN where none meet."""
+def border_of(X: FloatArray, labels: IntArray) -> float | None:
+    """Return how dense rows (n, d) are where two clusters meet, in parts of the sparser one's middle; None where none meet."""
     from sklearn.neighbors import NearestNeighbors  # takes long to import
 
     n, d = X.shape
     if n <= _NEIGHBOURS:
-        return float("nan")
+        return None
     found, near = NearestNeighbors(n_neighbors=_NEIGHBOURS + 1).fit(X).kneighbors(X)
     density = -d * np.log(np.maximum(found[:, -1], np.finfo(np.float64).tiny))
     middles = {int(c): float(np.median(density[labels == c])) for c in np.unique(labels) if c >= 0}
@@ -128,7 +126,7 @@ def border_of(X: FloatArray, labels: IntArray) -> float:
     for c, middle in middles.items():
         at = np.flatnonzero((labels >= 0) & (labels != c) & ((beside == c).sum(axis=1) > 1))
         values += [density[i] - min(middle, middles[int(labels[i])]) for i in at]
-    return float(np.exp(np.median(values))) if values else float("nan")
+    return float(np.exp(np.median(values))) if values else None
 
 
 def stability_of(pairs: Sequence[tuple[IntArray, IntArray]]) -> float:

@@ -155,12 +155,15 @@ def _some(sites: _Sites, rng: np.random.Generator) -> _Sites:
 
 
 def _halves(sites: _Sites, rng: np.random.Generator) -> tuple[_Sites, _Sites]:
-    """Return one half of each site's rows, and the other."""
-    orders = {site: rng.permutation(len(X)) for site, X in sites.items()}
-    return (
-        {site: X[orders[site][: len(X) // 2]] for site, X in sites.items()},
-        {site: X[orders[site][len(X) // 2 :]] for site, X in sites.items()},
-    )
+    """Return one half of each site's rows, and the other; halves of two sites are one, so that sites have as many rows as before."""
+    names = sorted(sites)
+    orders = {site: rng.permutation(len(sites[site])) for site in names}
+
+    def half(which: int) -> _Sites:
+        parts = [sites[site][np.array_split(orders[site], 2)[which]] for site in names]
+        return {names[i]: np.concatenate(parts[i : i + 2]) for i in range(0, len(names), 2)}
+
+    return half(0), half(1)
 
 
 def _candidate(result: Result, halvings: Sequence[tuple[_Sites, _Sites]]) -> Candidate:
@@ -170,7 +173,7 @@ def _candidate(result: Result, halvings: Sequence[tuple[_Sites, _Sites]]) -> Can
     pairs = [(_labels_by(result, one, X), _labels_by(result, other, X)) for one, other in halvings]
     arrays = {**result.arrays, "centroids": result.centroids}
     rows = np.ascontiguousarray(as_clustered(arrays, filled(arrays, X)))
-    bic = float("nan")
+    bic: float | None = None
     if result.algorithm == _KMEANS:
         bic = advice.bic_of_kmeans(rows, as_clustered(arrays, result.centroids), labels)
     elif "bic" in result.metrics:

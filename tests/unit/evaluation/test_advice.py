@@ -7,8 +7,8 @@ from sklearn.mixture import GaussianMixture
 from flareclust.evaluation.advice import Candidate, bic_of_kmeans, border_of, caution, choose, stability_of
 
 
-def candidate(algorithm, stability, bic=float("nan"), k=3, unlabelled=0.0):
-    return Candidate(algorithm, k, stability, bic, unlabelled, float("nan"))
+def candidate(algorithm, stability, bic=None, k=3, unlabelled=0.0):
+    return Candidate(algorithm, k, stability, bic, unlabelled, None)
 
 
 KMEANS = candidate("portfolio", 0.9, 5.0)
@@ -59,8 +59,8 @@ def test_the_border_of_a_cut_is_as_dense_as_the_middle_and_between_balls_it_is_n
     assert border_of(even, (even[:, 0] > 0.5).astype(np.int64)) == pytest.approx(1, abs=0.15)
     balls = np.concatenate([rng.normal(center, 1, (2000, 2)) for center in (0, 4)])
     assert border_of(balls, (balls.sum(axis=1) > 4).astype(np.int64)) < 0.3
-    assert np.isnan(border_of(balls, np.zeros(4000, np.int64)))
-    assert np.isnan(border_of(balls[:5], np.zeros(5, np.int64)))
+    assert border_of(balls, np.zeros(4000, np.int64)) is None
+    assert border_of(balls[:5], np.zeros(5, np.int64)) is None
 
 
 def test_stability_is_of_rows_with_a_label_in_both():
