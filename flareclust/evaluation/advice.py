@@ -1,8 +1,9 @@
 """Which algorithm suits a table: k-means, a Gaussian mixture or a tree of dense places, by likelihood, stability and shape.
 
 Readings:
-1. Stability is the mean adjusted Rand index of two clusterings, each of one half of the rows, over all rows (Lange, Roth, Braun, Buhmann
-   2004, Stability-based validation of clustering solutions). Clusters that are there come back; cuts through a dense place do not.
+1. Stability is how alike the clusterings of two draws of 80 % of the rows are (Ben-Hur, Elisseeff, Guyon 2002, A stability based method
+   for discovering structure in clustered data), here by the adjusted Rand index over all rows. Clusters that are there come back; cuts
+   through a dense place do not. Halves in place of such draws leave too few rows in places for a tree.
 2. The likelihood of k-means is that of a mixture of round components of one variance, of which k-means is the limit.
 3. The border is how dense places are where two clusters meet, in parts of how dense the sparser of the two is in its middle: of
    balls that touch far below 1, of a cut through an even place about 1. It explains the choice and does not make it.
@@ -24,7 +25,7 @@ CLEARLY, UNLABELLED = 0.1, 0.2
 #: A mixture is advised where it is likelier, and less stable than k-means by this at most.
 SLIGHTLY = 0.05
 
-#: Below this stability the halves of the rows do not agree.
+#: Below this stability draws of the rows do not agree.
 UNSTABLE = 0.6
 
 #: Neighbours that say how dense a place is.
@@ -62,7 +63,7 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
     best = max((one.stability for one in others), default=0.0)
     if tree is not None and tree.k > 1 and tree.unlabelled <= UNLABELLED and tree.stability > best + CLEARLY:
         return tree, (
-            f"its {tree.k} clusters come back in both halves of the rows ({tree.stability:.2f}) and those of the others do not ({best:.2f}), "
+            f"its {tree.k} clusters come back in other draws of the rows ({tree.stability:.2f}) and those of the others do not ({best:.2f}), "
             "which cut clusters that are no balls or ellipses"
         )
     if mixture is None or mixture.k < 2 or mixture.bic is None or kmeans.bic is None:
@@ -71,11 +72,11 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
     if gain > 0 and mixture.stability >= kmeans.stability - SLIGHTLY:
         return mixture, (
             f"components of their own size and direction describe the rows better than balls do (by {gain:.2f} a row in BIC), and come "
-            f"back in both halves of the rows as well ({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
+            f"back in other draws of the rows as well ({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
         )
     if gain > 0:
         return kmeans, (
-            f"a mixture describes the rows better (by {gain:.2f} a row in BIC), but its components do not come back in both halves of the rows "
+            f"a mixture describes the rows better (by {gain:.2f} a row in BIC), but its components do not come back in other draws of the rows "
             f"({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
         )
     return (
@@ -88,7 +89,7 @@ def caution(chosen: Candidate, most: int) -> str:
     """Return what to look at before the clusters are used, in a sentence."""
     if chosen.stability < UNSTABLE:
         return (
-            f"no algorithm finds the same clusters in both halves of the rows (at most {chosen.stability:.2f}): there may be none; ask with "
+            f"it does not find the same clusters in other draws of the rows ( {chosen.stability:.2f}): there may be none; ask with "
             "`flareclust stability --null 19`"
         )
     if chosen.k == most:

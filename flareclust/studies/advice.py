@@ -20,8 +20,8 @@ from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 #: The numbers of clusters that are tried unless k says others, and the most rows that are looked at.
 RANGE, MOST_ROWS = "2..10", 5000
 
-#: How often the rows are halved.
-_HALVINGS = 3
+#: The share of the rows of a draw, and pairs of draws.
+DRAWN, _PAIRS = 0.8, 3
 
 _KMEANS, _MIXTURE, _TREE = "portfolio", "gmm", "tree"
 
@@ -77,7 +77,7 @@ def advise(
 ) -> Advice:
     """Say whether k-means, a Gaussian mixture or a tree of dense places suits a table, and why.
 
-    Each clusters the rows, and each half of them three times. Runs in this process, since it needs the rows: those of all sites
+    Each clusters the rows, and six draws of 80 % of them. Runs in this process, since it needs the rows: those of all sites
     of a folder, or made sites of one table.
 
     Args:
@@ -105,7 +105,8 @@ def advise(
     seed, (low, high) = first.seed, first.experiment["k_range"] or (first.k, first.k)
     all_sites = repeatable(first)
     sites = _some(all_sites, stream(seed, 0, "rows to look at"))
-    halvings = [_halves(sites, stream(seed, i, "halving")) for i in range(_HALVINGS)]
+    draws = [_drawn(sites, stream(seed, i, "draw")) for i in range(2 * _PAIRS)]
+    pairs = list(zip(draws[::2], draws[1::2], strict=True))
     same: dict[str, Any] = {"seed": seed, "policy": settings.get("policy"), "profile": False}
     same |= {name: first.params[name] for name in ("scale", "missing") if name in first.params}
     asked: dict[str, dict[str, Any]] = {
@@ -119,7 +120,7 @@ def advise(
     for algorithm, own in asked.items():
         try:
             results[algorithm] = run(algorithm, sites, **same, **own)
-            found[algorithm] = _candidate(results[algorithm], halvings)
+            found[algorithm] = _candidate(results[algorithm], pairs)
         except FlareclustError as error:
             if algorithm == _KMEANS:
                 raise
@@ -154,23 +155,16 @@ def _some(sites: _Sites, rng: np.random.Generator) -> _Sites:
     return {site: X[np.sort(rows)] for site, X, rows in drawn}
 
 
-def _halves(sites: _Sites, rng: np.random.Generator) -> tuple[_Sites, _Sites]:
-    """Return one half of each site's rows, and the other; halves of two sites are one, so that sites have as many rows as before."""
-    names = sorted(sites)
-    orders = {site: rng.permutation(len(sites[site])) for site in names}
-
-    def half(which: int) -> _Sites:
-        parts = [sites[site][np.array_split(orders[site], 2)[which]] for site in names]
-        return {names[i]: np.concatenate(parts[i : i + 2]) for i in range(0, len(names), 2)}
-
-    return half(0), half(1)
+def _drawn(sites: _Sites, rng: np.random.Generator) -> _Sites:
+    """Return `DRAWN` of each site's rows."""
+    return {site: X[np.sort(rng.permutation(len(X))[: round(DRAWN * len(X))])] for site, X in sites.items()}
 
 
-def _candidate(result: Result, halvings: Sequence[tuple[_Sites, _Sites]]) -> Candidate:
-    """Return what an algorithm makes of rows, from its result and its results on their halves."""
+def _candidate(result: Result, draws: Sequence[tuple[_Sites, _Sites]]) -> Candidate:
+    """Return what an algorithm makes of rows, from its result and its results on draws of them."""
     X = np.concatenate(list(result.sites.values()))
     labels = result.predict(X)
-    pairs = [(_labels_by(result, one, X), _labels_by(result, other, X)) for one, other in halvings]
+    pairs = [(_labels_by(result, one, X), _labels_by(result, other, X)) for one, other in draws]
     arrays = {**result.arrays, "centroids": result.centroids}
     rows = np.ascontiguousarray(as_clustered(arrays, filled(arrays, X)))
     bic: float | None = None
@@ -188,9 +182,9 @@ def _candidate(result: Result, halvings: Sequence[tuple[_Sites, _Sites]]) -> Can
     )
 
 
-def _labels_by(result: Result, half: _Sites, X: FloatArray) -> IntArray:
-    """Return the labels of rows by the clusters of one half of them, -1 where that half has none."""
+def _labels_by(result: Result, drawn: _Sites, X: FloatArray) -> IntArray:
+    """Return the labels of rows by the clusters of some of them, -1 where these have none."""
     try:
-        return run_again(result, half, result.seed).predict(X)
+        return run_again(result, drawn, result.seed).predict(X)
     except FlareclustError:
         return np.full(len(X), -1)
