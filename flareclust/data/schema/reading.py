@@ -34,6 +34,7 @@ class Typed(Reader):
         schema: the federation's.
         mapping: the site's; None where the files are as the schema says.
         truth: a further column of the files, with known classes; no feature, even where the schema says that it is one.
+        outcome: whether to read the outcome that the schema names; rows that are new have none yet.
 
     Raises:
         UserError: the mapping does not go with the schema.
@@ -41,9 +42,17 @@ class Typed(Reader):
 
     gaps = True
 
-    def __init__(self, schema: TableSchema, mapping: TableMapping | None = None, truth: str | None = None) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        mapping: TableMapping | None = None,
+        truth: str | None = None,
+        *,
+        outcome: bool = True,
+    ) -> None:
         own = mapping or TableMapping()
         own.check(schema)
+        self._placed = {own.source(name) for name in schema.columns}
         schema = without(schema, truth)
         self._fingerprint = schema.fingerprint  # what features mean, whichever of them the site has
         for name in own.lacks:
@@ -57,7 +66,8 @@ class Typed(Reader):
         self._id = None if schema.id is None else TextReader(schema.id, own.spellings(schema.id))
         self._truth = None if truth is None else TextReader(truth, own.spellings(truth))
         self._texts: list[TextReader] = [reader for reader in (self._id, self._truth) if reader is not None]
-        has_outcome = schema.outcome is not None and not set(schema.outcome.columns) & set(own.lacks)
+        named = None if schema.outcome is None else schema.outcome.columns
+        has_outcome = outcome and named is not None and not set(named) & set(own.lacks)
         self._outcome = OutcomeReader(schema, own) if has_outcome else None
         self._outcomes = list[FloatArray]()
         form = schema.outcome_form
@@ -147,17 +157,16 @@ class Typed(Reader):
 
     def _misnamed(self, names: file_formats.Names) -> list[str]:
         """Return what is wrong with the names of a file's columns, a clause each."""
-        faults = []
+        faults, others = [], [name for name in names if name not in {*self._placed, *self._sources}]
         for reader, source in zip(self._all, self._sources, strict=True):
             if source not in names:
-                others = [name for name in names if name not in self._sources]
                 own = "" if source == reader.name else f", in the file {source!r},"
                 # Known classes are named once for all sites, so by the schema where it has them.
                 agreed = did_you_mean(source, list(self._schema.columns)) if reader is self._truth else ""
                 faults.append(f"{reader.name}:{own} no such column{agreed or did_you_mean(source, others)}")
             elif names.count(source) > 1:
                 faults.append(f"{reader.name}: {names.count(source)} columns of this name")
-        if faults and (others := [name for name in names if name not in self._sources]):
+        if faults and others:
             faults[-1] += f"; columns without a place in the schema: {file_formats.listed(others)}"
         return faults
 

@@ -81,7 +81,7 @@ def place_file(
             table, id_name = replace(read_table(file, names, may_lack=partial, gaps=gaps), salt=salt), None
         else:
             known = _agreed(schema, about, folder, partial=partial)
-            table, id_name = typed_file(file, known, None), known.id
+            table, id_name = typed_file(file, known, None, outcome=False), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
         return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name)
     except UserError as error:

@@ -70,10 +70,16 @@ def typed_table(
 
 
 def typed_file(
-    path: Path, schema: TableSchema, truth: str | None, memory: int | None = None, mapping: TableMapping | None = None
+    path: Path,
+    schema: TableSchema,
+    truth: str | None,
+    memory: int | None = None,
+    mapping: TableMapping | None = None,
+    *,
+    outcome: bool = True,
 ) -> Table:
-    """Return the table of a file; without a `mapping`, it is read with the one beside it, where there is one."""
-    return Typed(schema, mapping or mapping_of(path), truth).read_one(path, memory)
+    """Return the table of a file, with its `outcome` or without; by default it is read with the mapping beside it, where there is one."""
+    return Typed(schema, mapping or mapping_of(path), truth, outcome=outcome).read_one(path, memory)
 
 
 def mapping_file(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """Rows that come after a run: columns in another unit than in the run, and how many rows are far from every cluster."""
 
 import logging
+import re
 
 import numpy as np
 import pandas as pd
@@ -67,6 +68,37 @@ def test_the_command_says_so_and_how_many_rows_are_far(tmp_path):
     assert "note: 100 of 100 rows (100.0%) are far from every cluster" in said["late"]
     assert "note: column" not in said["good"]
     assert " of 100 rows (0.0%) are far from every cluster" in said["good"]
+
+
+def test_new_rows_need_no_outcome_yet(tmp_path, caplog):
+    """Their schema and mapping stay those of the run."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n  age: {type: number}\n  glucose: {type: number}\n  ward: {type: ignore}\n  days: {type: number}\n"
+        "  died: {type: category, values: ['no', 'yes']}\noutcome: {time: days, event: died=yes, every: 10, until: 100}\n"
+    )
+    mapping = "columns:\n  ward: Station\n  days: Tage\n  died: {from: tot, values: {n: 'no', j: 'yes'}}\n"
+    for i, site in enumerate("ab"):
+        frame = patients(100, i).assign(Station="A", Tage=range(1, 101), tot=["n", "j"] * 50)
+        frame.to_csv(tmp_path / "data" / f"{site}.csv", index=False)
+        (tmp_path / "data" / f"{site}.mapping.yaml").write_text(mapping)
+    schema = str(tmp_path / "schema.yaml")
+    result = flareclust.run("lloyd", str(tmp_path / "data"), partition="none", schema=schema, k=2, out=tmp_path / "out")
+    (tmp_path / "next.mapping.yaml").write_text(mapping)
+    words = ["assign", str(tmp_path / "out"), "--data", str(tmp_path / "next.csv"), "--schema", schema]
+    words += ["--site", "a", "--new-rows", "--out", str(tmp_path / "placed")]
+    for frame in (patients(80, 5).assign(Station="B"), patients(80, 5).assign(Station="B", Tage="unknown", tot="")):
+        frame.to_csv(tmp_path / "next.csv", index=False)
+        ran = CliRunner().invoke(app, words)
+        assert ran.exit_code == 0, ran.output
+        assert not {"days", "died", "outcome"} & set(re.findall(r"\w+", ran.output.replace(str(tmp_path), "")))
+        labels = pd.read_csv(tmp_path / "placed" / "labels.csv")["label"]
+        np.testing.assert_array_equal(labels, result.predict(patients(80, 5)))
+    patients(80, 5).drop(columns="age").assign(Station="B").to_csv(tmp_path / "next.csv", index=False)
+    ran = CliRunner().invoke(app, words)
+    assert "age: no such column" in str(ran.exception)
+    assert "without a place" not in str(ran.exception)
+    assert not caplog.messages
 
 
 def test_dates_are_dates_in_words_tree_and_report(tmp_path):

@@ -157,6 +157,15 @@ def test_missing_and_misnamed_columns_together(tmp_path):
     )
 
 
+def test_a_column_that_the_schema_ignores_has_its_place_there(tmp_path):
+    schema = TableSchema(columns=COLUMNS | {"ward": "ignore"})
+    text = PLAIN.replace("seen\n", "seen,Station\n").replace("11\n", "11,A\n").replace("02\n", "02,B\n")
+    found, _ = faults(
+        tmp_path, text.replace("sex", "note"), schema=schema, mapping=TableMapping(columns={"ward": "Station"})
+    )
+    assert found == ["sex: no such column; columns without a place in the schema: 'note' (north.csv)"]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
