@@ -65,6 +65,8 @@ class Ids:
 class Withdrawn:
     """The ids whose rows a site leaves out, and those of them that its rows have; `repr` shows none of them.
 
+    Rows with a missing cell that a schema drops are `dropped` before anything looks for ids.
+
     Args:
         ids: whose rows are left out.
         marked: whether these rows stay in the table and are marked there, for groups that are made of all rows.
@@ -73,6 +75,7 @@ class Withdrawn:
     def __init__(self, ids: frozenset[str] = frozenset(), *, marked: bool = False) -> None:
         self.ids, self.marked = ids, marked
         self._found: set[str] = set()
+        self._dropped: set[str] = set()
 
     def __bool__(self) -> bool:
         """Return whether there are any."""
@@ -93,10 +96,19 @@ class Withdrawn:
         self._found.update(compress(ids, found))
         return found
 
+    def drop(self, ids: Iterable[str]) -> None:
+        """Note the ids of rows that are left out for another reason."""
+        self._dropped.update(self.ids.intersection(ids))
+
+    @property
+    def dropped(self) -> frozenset[str]:
+        """Return the ids that no row has but those that are left out for another reason."""
+        return frozenset(self._dropped - self._found)
+
     @property
     def not_found(self) -> frozenset[str]:
         """Return the ids that no row has."""
-        return self.ids - self._found
+        return self.ids - self._found - self._dropped
 
 
 def hashes_of(ids: Iterable[str]) -> Array:

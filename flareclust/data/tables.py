@@ -125,7 +125,7 @@ class Table:
         outcome_form: what these are (`OutcomeForm.numbers`), None without.
         groups: of the rows (n,), where they stand for groups of a policy.
         withdrawn: which rows (n,) only help to divide the others into groups, and are in none that is used; None for no row.
-        not_found: the withdrawn ids that no row has.
+        not_found, dropped: the withdrawn ids that no row has, and those of rows that a schema drops, since a cell is missing.
     """
 
     X: FloatArray = field(repr=False)
@@ -146,6 +146,7 @@ class Table:
     groups: IntArray | None = field(default=None, repr=False)
     withdrawn: BoolArray | None = field(default=None, repr=False)
     not_found: frozenset[str] = field(default=frozenset(), repr=False)
+    dropped: frozenset[str] = field(default=frozenset(), repr=False)
 
     def __post_init__(self) -> None:
         """Keep outcomes from being taken for those of other rows."""
@@ -319,7 +320,7 @@ class Reader(ABC):
         gone = self.withdrawn.look(ids)
         stays = np.ones(len(gone), dtype=np.bool_) if kept is None else kept
         read = RowsRead(withdrawn=self._file_rows(gone & stays))
-        about = {"rows_read": read, "not_found": self.withdrawn.not_found}
+        about = {"rows_read": read, "not_found": self.withdrawn.not_found, "dropped": self.withdrawn.dropped}
         if self.withdrawn.marked:
             return kept, about | {"withdrawn": gone[stays] if gone.any() else None}
         return stays & ~gone, about

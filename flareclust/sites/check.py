@@ -259,11 +259,16 @@ def withdrawn_words(data: SiteData, table: Table) -> str:
 
 
 def withdrawn_hints(table: Table) -> list[str]:
-    """Return which withdrawn ids no row of a site has, in a sentence; for the site's own eyes."""
-    if not (missing := sorted(table.not_found)):
-        return []
-    ids = "1 withdrawn id is" if len(missing) == 1 else f"{len(missing):,} withdrawn ids are"
-    return [f"{ids} in no row: {some(missing, 12)}"]
+    """Return which withdrawn ids no row that jobs use has, in sentences; for the site's own eyes."""
+    hints = []
+    for ids, where in (
+        (table.not_found, "in no row"),
+        (table.dropped, "only in rows that are left out anyway, since a cell is missing"),
+    ):
+        if ids:
+            count = "1 withdrawn id is" if len(ids) == 1 else f"{len(ids):,} withdrawn ids are"
+            hints.append(f"{count} {where}: {some(sorted(ids), 12)}")
+    return hints
 
 
 def _settings(data: SiteData, kept: str, policy: Policy | None = None) -> dict[str, str]:

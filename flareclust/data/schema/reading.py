@@ -188,6 +188,7 @@ class Typed(Reader):
             texts = reader.read(column, self._rows)
             if reader is self._id:
                 ids = [texts[j] for j in kept]
+                self.withdrawn.drop(compress(texts, gone))
                 self._hashes.append(hashes_of(texts))
                 self._times.append(times)
             else:

@@ -243,6 +243,24 @@ def test_a_list_that_cannot_be_read_is_named_to_its_owner_with_the_reason(clinic
     assert "site check says why" not in text
 
 
+def test_an_id_whose_row_is_left_out_anyway_is_told_from_one_in_no_row(clinic, capsys):
+    rows = clinic.parent / "rows.csv"
+    rows.write_text(rows.read_text() + "p40,1.0,\np41,,\np3,2.0,\n")
+    (clinic / "local" / "schema.yaml").write_text("missing: drop-rows\ncolumns: {patient: id, a: number, b: number}")
+    (clinic / "local" / "flareclust.yaml").write_text(json.dumps({"path": str(rows), "schema": "schema.yaml"}))
+    (clinic.parent / "gone.txt").write_text("p3\np41\np40\nnobody\n")
+    hints = [
+        "1 withdrawn id is in no row: nobody",
+        "2 withdrawn ids are only in rows that are left out anyway, since a cell is missing: p40, p41",
+    ]
+    text = said(capsys, clinic, "--ids", clinic.parent / "gone.txt").splitlines()
+    assert text[1:] == [
+        "withdrawn: 4 ids, 1 row left out of every job from the next one on",
+        *(f"hint: {x}" for x in hints),
+    ]
+    assert set(hints) <= set(check(clinic).hints)
+
+
 @pytest.mark.parametrize("command", ["check", "withdraw"])
 def test_the_commands_print_no_lines_of_a_log(clinic, capsys, caplog, command):
     caplog.set_level(logging.INFO)
