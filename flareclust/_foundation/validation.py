@@ -92,3 +92,10 @@ def is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def beside_schema(**given: object) -> str:
+    """Return what to do where settings are given beside a schema that says the same, by their names; "" where all are None."""
+    names = " and ".join(name for name, value in given.items() if value is not None)
+    why = "the schema says which columns are features and which are ids"
+    return f"{why} (type: ignore is for a column to leave out); leave out {names}" if names else ""

@@ -16,7 +16,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.options import COMMANDS
 from flareclust._foundation.settings import setting
-from flareclust._foundation.validation import check_choice
+from flareclust._foundation.validation import beside_schema, check_choice
 from flareclust.data.partition_specs import parse
 from flareclust.data.sql_tables import PREFIX, Query
 from flareclust.data.tables import File
@@ -303,8 +303,8 @@ def _conflicts(e: Experiment) -> Iterator[str]:
             f"criterion={e.criterion}"
         )
     yield from _of_database(e)
-    if e.table_schema is not None and (e.id_column or e.columns):
-        yield "the schema says which columns are features and which are ids; leave out columns and id_column"
+    if e.table_schema is not None and (problem := beside_schema(columns=e.columns, id_column=e.id_column)):
+        yield problem
     if e.rows.typed and e.columns is not None:
         yield "columns cannot be chosen beside id_column and truth; a schema says what each column is"
     if e.rows.typed and e.engine == "devices":

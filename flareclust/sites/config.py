@@ -16,7 +16,7 @@ from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.machine import machine_memory
 from flareclust._foundation.settings_file import NotPlain, Twice, parse_yaml, read_text
 from flareclust._foundation.typing import Agreement, Reading
-from flareclust._foundation.validation import did_you_mean
+from flareclust._foundation.validation import beside_schema, did_you_mean
 from flareclust.data.memory import parse_size
 from flareclust.data.sql_tables import PREFIX
 from flareclust.data.tables import FORMATS
@@ -319,8 +319,8 @@ def write_site(
     Raises:
         UserError: there is one already, or the keys do not go together.
     """
-    if schema is not None and (columns is not None or id_name is not None):
-        raise UserError("the schema says which columns are features and which are ids; leave out columns and id")
+    if schema is not None and (problem := beside_schema(columns=columns, id=id_name)):
+        raise UserError(problem)
     if format is not None and format not in FORMATS:
         raise UserError(f"unknown format {format!r}{did_you_mean(format, FORMATS)}; it is one of {', '.join(FORMATS)}")
     keys: dict[str, object] = {"path": rows, "format": format, "root": root}

@@ -278,6 +278,11 @@ class TableSchema(Settings):
         """Return the name of the column that says how many rows a row counts as, None where there is none."""
         return next(iter(self._of_type("weight")), None)
 
+    @property
+    def ignored(self) -> list[str]:
+        """Return the names of the columns that are not read."""
+        return self._of_type("ignore")
+
     def _of_type(self, kind: _Type) -> list[str]:
         return [name for name, column in self.columns.items() if column.type == kind]
 

@@ -131,7 +131,7 @@ class TableMapping(Settings):
         outcome = () if schema.outcome is None else schema.outcome.columns
         for name in self.lacks:
             _check_known(name, schema)
-            if name not in (*schema.used, *outcome) or name in self.columns:
+            if name in self.columns or name not in (*schema.used, *outcome, *schema.ignored):
                 raise UserError(
                     f"mapping: lacks names column {name!r}, which is no feature or is mapped; leave it out there"
                 )
@@ -139,6 +139,8 @@ class TableMapping(Settings):
             raise UserError("mapping: lacks names all features of the schema; a site needs one of them")
         for name, column in self.columns.items():
             _check_known(name, schema)
+            if name in schema.ignored:
+                continue  # mappings stay as they are where a schema leaves a column out
             known = schema.columns[name]
             of_type = f"mapping: column {name!r} is of type {known.type}"
             if (column.factor, column.offset) != (1.0, 0.0) and known.type not in ("number", "weight"):

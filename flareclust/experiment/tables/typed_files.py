@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.errors import TableFaults, UserError
-from flareclust._foundation.validation import check_path, did_you_mean
+from flareclust._foundation.validation import beside_schema, check_path, did_you_mean
 from flareclust.data.frames import file_of, is_frame, names_of
 from flareclust.data.memory import RowStore, site_limit
 from flareclust.data.schema.columns import ColumnSchema, TableSchema, read_schema
@@ -178,10 +178,8 @@ def read_table(
     """
     rows = file if schema is not None and is_frame(file) else check_path("file", file, _IN_MEMORY)
     if schema is not None:
-        if columns is not None or id_column is not None:
-            raise UserError(
-                "the schema says which columns are features and which one has ids; leave out columns and id_column"
-            )
+        if problem := beside_schema(columns=columns, id_column=id_column):
+            raise UserError(problem)
         agreed, own = read_schema(check_path("schema", schema)), None
         if mapping is not None:
             own = (

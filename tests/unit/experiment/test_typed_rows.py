@@ -116,8 +116,6 @@ def test_faults_of_all_tables_before_anything_runs(hospitals, monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"columns": ["age"]}, "leave out columns and id_column"),
-        ({"id_column": "patient"}, "leave out columns and id_column"),
         ({"engine": "poc"}, "poc"),
         ({"engine": "production", "kit": "kits"}, "leave out"),
         ({"schema": "gone.yaml"}, "gone.yaml cannot be read"),
@@ -127,6 +125,13 @@ def test_settings_that_do_not_go_with_a_schema(hospitals, settings, words):
     with pytest.raises(UserError) as error:
         run(hospitals, **settings)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("given", [["columns"], ["id_column"], ["columns", "id_column"]], ids=str)
+def test_what_is_given_beside_a_schema_is_named_and_nothing_else(hospitals, given):
+    settings = {"columns": ["age"], "id_column": "patient"}
+    with pytest.raises(UserError, match=f"leave out {' and '.join(given)}$"):
+        run(hospitals, **{name: settings[name] for name in given})
 
 
 def test_a_schema_is_for_columns_with_names(hospitals):

@@ -208,6 +208,24 @@ def test_several_files_and_more_rows_than_memory(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "own",
+    [
+        {"values": {"w": "f"}},
+        {"from": "Geschlecht", "values": {"w": "female"}, "missing": 9},
+        {"factor": 2},
+        {"date": "%d.%m.%Y"},
+    ],
+    ids=str,
+)
+def test_a_mapping_of_an_ignored_column_stays_and_does_nothing(tmp_path, own):
+    schema = TableSchema(columns=COLUMNS | {"sex": "ignore"})
+    typed = read(tmp_path, PLAIN, schema=schema, mapping=TableMapping(columns={"sex": own}))
+    np.testing.assert_array_equal(typed.X, np.delete(EXPECTED, [2, 3], axis=1))
+    for text in (PLAIN, PLAIN.replace("sex", "other")):
+        assert read(tmp_path, text, schema=schema, mapping=TableMapping(lacks=["sex"])).columns == schema.features
+
+
+@pytest.mark.parametrize(
     ("mapping", "words"),
     [
         ({"columns": {"aeg": "Alter"}}, "the schema has no column 'aeg' (did you mean 'age'?)"),
