@@ -231,8 +231,8 @@ def _assign(
     from flareclust.experiment.tables.late_rows import moved_in, notes_on, place_file
 
     placed_file = place_file(result, data, site, columns, salt, schema, new_rows=new_rows)
-    labels, table, id_name = placed_file.labels, placed_file.table, placed_file.id_name
-    for note in table.rows_read.notes().values():
+    labels, _, table, id_name, row_name = placed_file
+    for note in table.rows_read.notes(row_name).values():
         say(note)
     try:
         make_folder(out)
@@ -245,7 +245,7 @@ def _assign(
                 file.write(placed_page(moved, data.name, len(labels), date, notes))
     except OSError as error:
         raise UserError(f"{out} cannot be used as a folder: {error.strerror}") from None
-    terminal.print_placement(labels, out, notes, moved)
+    terminal.print_placement(labels, out, notes, moved, row_name)
 
 
 @app.command("ui")

@@ -441,11 +441,13 @@ def _whole_lines() -> Console:
     return Console() if Console().is_terminal else Console(width=160)
 
 
-def print_placement(labels: IntArray, folder: Path, notes: Sequence[str] = (), moved: Moved | None = None) -> None:
+def print_placement(
+    labels: IntArray, folder: Path, notes: Sequence[str], moved: Moved | None, row_name: str = "rows"
+) -> None:
     """Print how many of a late site's rows went to which cluster, what has moved since the run, and notes on them."""
     clusters, counts = np.unique(labels, return_counts=True)
     if moved is None:
-        print_pairs("cluster", {str(c): f"{n} rows" for c, n in zip(clusters, counts, strict=True)})
+        print_pairs("cluster", {str(c): f"{n} {row_name}" for c, n in zip(clusters, counts, strict=True)})
     else:
         for table in moved_tables(moved):
             (console := Console()).print(*_fitting(table, console.width), sep="")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flareclust._foundation.display import in_unit
+from flareclust._foundation.display import in_unit, some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
@@ -30,6 +30,9 @@ from flareclust.preparation.scaling import filled
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.columns import FILL
 
+#: So many rows that are far from every cluster are named.
+_MOST_NAMED = 10
+
 
 class PlacedFile(NamedTuple):
     """Rows of a file in the clusters of a finished run.
@@ -39,12 +42,14 @@ class PlacedFile(NamedTuple):
         details: what the algorithm says of each row beside it (n,), by name.
         table: the rows.
         id_name: name of the column with ids; None without one.
+        row_name: what the run calls its rows.
     """
 
     labels: IntArray
     details: Mapping[str, FloatArray]
     table: Table
     id_name: str | None
+    row_name: str
 
 
 def place_file(
@@ -83,7 +88,7 @@ def place_file(
             known = _agreed(schema, about, folder, partial=partial)
             table, id_name = typed_file(file, known, None, outcome=False), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
-        return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name)
+        return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, _row_name(about))
     except UserError as error:
         used = None if (schema or columns) is not None else _setting(about, "table_schema")
         if used is None:
@@ -127,22 +132,25 @@ def _agreed(schema: Path, about: Mapping[str, Any], folder: Path, *, partial: bo
 
 
 def notes_on(folder: Path, table: Table) -> list[str]:
-    """Return what is to be said of a late site's rows: columns in another unit than in the run, and how many rows are far."""
+    """Return what is to be said of a late site's rows: columns in another unit than in the run, and which rows are far.
+
+    These are for the site's own eyes: far rows are named by their ids.
+    """
     finished, about = read_finished(folder)
     arrays, columns = {**finished.arrays, "centroids": finished.centroids}, about.get("columns")
     if partial.is_partial(arrays) and (table.columns is None or list(table.columns) != columns):
         return []  # it has other columns, or hidden ones
     assessed = (about.get("assessed") or {}).get("rows")
     notes = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed)
-    far = _far_rows(arrays, about, table.X)
-    row_name = _setting(about, "row_name") or "rows"
-    return [in_unit(note, row_name) for note in (*notes, far) if note]
+    row_name = _row_name(about)
+    far = _far_rows(arrays, about, table, row_name)
+    return [*(in_unit(note, row_name) for note in notes), *([far] if far else [])]
 
 
 def moved_in(folder: Path, site: str, table: Table, labels: IntArray) -> tuple[Moved | None, str]:
     """Return what has moved since a saved run, and the date of the run; None for a run without profiles, or of other columns."""
     finished, about = read_finished(folder)
-    row_name, date = _setting(about, "row_name") or "rows", str(about.get("date", ""))
+    row_name, date = _row_name(about), str(about.get("date", ""))
     profiles = profiles_of(finished.arrays, about.get("columns"), row_name)
     if profiles is None or profiles.mean.shape[1] != table.X.shape[1] or not profiles.rows.any():
         return None, date
@@ -154,6 +162,11 @@ def _setting(about: Mapping[str, Any], name: str) -> str | None:
     experiment = about.get("experiment")
     found = experiment.get(name) if isinstance(experiment, Mapping) else None
     return found if isinstance(found, str) else None
+
+
+def _row_name(about: Mapping[str, Any]) -> str:
+    """Return what a saved run calls its rows."""
+    return _setting(about, "row_name") or "rows"
 
 
 def columns_unlike_those_of(
@@ -186,10 +199,11 @@ def columns_unlike_those_of(
     return agreement.unlike_columns(X[:, valued], known, list(compress(names, valued)), units)
 
 
-def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArray) -> str:
-    """Return how many of new rows (n, d), in the units of the data, are far from every cluster of a saved run; empty where that
-    is not known.
+def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], table: Table, row_name: str) -> str:
+    """Return how many of new rows, in the units of the data, are far from every cluster of a saved run, and which; empty where
+    that is not known.
     """
+    X = table.X
     if partial.is_partial(arrays) or arrays["centroids"].shape[1:] != X.shape[1:] or not len(X):
         return ""
     rows = filled(arrays, X)
@@ -200,4 +214,10 @@ def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], X: FloatArr
     far = placements(arrays, rows, thresholds).far
     assert far is not None
     n = int(np.count_nonzero(far))
-    return f"{n:,} of {len(X):,} rows ({n / len(X):.1%}) are far from every cluster"
+    found = f"{n:,} of {len(X):,} {row_name} ({n / len(X):.1%}) {'is' if n == 1 else 'are'} far from every cluster"
+    if not n:
+        return found
+    if table.ids is not None:
+        return f"{found}: {some(list(compress(table.ids, far)), _MOST_NAMED)}"
+    numbers = some([str(i) for i in np.flatnonzero(far)], _MOST_NAMED)
+    return f"{found}: {numbers} in the column row of labels.csv"

@@ -94,6 +94,48 @@ def test_a_run_without_profiles_places_rows_and_compares_nothing(tmp_path):
     flareclust.run("portfolio", {"a": frame(90, 0, 1), "b": frame(90, 0, 2)}, k=2, profile=False, out=tmp_path / "run")
     file = tmp_path / "late.csv"
     frame(30, 0, 3).to_csv(file, index=False)
-    labels, _, table, _ = place_file(tmp_path / "run", file, "a", new_rows=True)
+    labels, _, table, *_ = place_file(tmp_path / "run", file, "a", new_rows=True)
     assert len(labels) == 30
     assert moved_in(tmp_path / "run", "a", table, labels)[0] is None
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+@pytest.mark.parametrize("profile", [True, False])
+def test_rows_far_from_every_cluster_are_named_to_the_site(tmp_path, capsys, with_ids, profile):
+    """By their ids, or by their numbers in labels.csv, in which dropped rows are not counted."""
+    ids = "patient: {type: id}, " if with_ids else ""
+    schema = tmp_path / "schema.yaml"
+    schema.write_text(f"missing: drop-rows\ncolumns: {{{ids}age: {{type: number}}, crp: {{type: number}}}}\n")
+    (tmp_path / "data").mkdir()
+    for i, site in enumerate(("north", "south")):
+        rows = frame(200, 0, i).assign(patient=[f"{site}{j}" for j in range(200)])
+        rows.to_csv(tmp_path / "data" / f"{site}.csv", index=False)
+    run = {"partition": "none", "schema": str(schema), "row_name": "patients", "profile": profile}
+    flareclust.run("lloyd", str(tmp_path / "data"), k=2, out=tmp_path / "run", **run)
+    words = ["assign", str(tmp_path / "run"), "--data", str(tmp_path / "next.csv"), "--site", "north", "--new-rows"]
+    words += ["--schema", str(schema), "--out", str(tmp_path / "placed")]
+    for places, verb, named, numbers in [
+        ([5], "is", "<p5>", "4"),
+        ([5, 7], "are", "<p5>, <p7>", "4, 6"),
+        (range(5, 18), "are", "<p5>, <p6>", "4, 5"),
+    ]:
+        rows = frame(60, 0, 7).assign(patient=[f"<p{j}>" for j in range(60)])
+        rows.loc[0, "age"] = np.nan
+        rows.loc[list(places), "crp"] = 9999.0
+        rows.to_csv(tmp_path / "next.csv", index=False)
+        with pytest.raises(SystemExit, match="0"):
+            main(words)
+        said = capsys.readouterr().out
+        (note,) = [line for line in said.splitlines() if "far from every cluster" in line]
+        assert f"{len(places)} of 59 patients ({len(places) / 59:.1%}) {verb} far from every cluster: " in note
+        which = named if with_ids else numbers
+        more = " and 3 more" if len(places) > 10 else ""
+        end = "" if with_ids else " in the column row of labels.csv"
+        assert which in note
+        assert note.endswith(f"{more}{end}" if more else f": {which}{end}")
+        assert "1 of 60 patients was left out, since a cell is missing" in said
+        assert not re.search(r"(?<!drop-)\brows\b", said.replace(str(tmp_path), ""))
+        if profile:
+            page = (tmp_path / "placed" / "placed.html").read_text()
+            assert f": {which.replace('<', '&lt;').replace('>', '&gt;')}" in page
+            assert "may name single patients" in page
