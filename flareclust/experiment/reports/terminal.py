@@ -28,6 +28,7 @@ from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, s
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.reports.table import Table as PageTable
 from flareclust.experiment.results.disclosure import counts_by_site, disclosure_line, disclosure_of
+from flareclust.experiment.results.profiled import kept_from_profiles
 from flareclust.experiment.results.result import Result
 from flareclust.federation import OnRound
 from flareclust.federation.site import phases_of, stages_of, steps_to_end
@@ -208,9 +209,10 @@ def print_stability(result: Result, warnings: Sequence[str]) -> None:
 
 
 def _profile_lines(result: Result) -> Iterator[str | Table]:
-    """Give the table of clusters with what is special about each, then lines of notes; nothing for a result without profiles."""
+    """Give the table of clusters with what is special about each, then lines of notes; without profiles what setting is against them."""
     found = summarise(result)
     if found.profiles is None:
+        yield from filter(None, (kept_from_profiles(result),))
         return
     described, rows = found.described(), found.row_name if found.noisy is None else f"{found.row_name}, noisy"
     sizes = found.profiles.rows if found.sizes is None else found.sizes

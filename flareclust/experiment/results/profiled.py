@@ -65,3 +65,15 @@ def why_no_profiles(result: "Result") -> str:
         return failed[0]
     problem = registry.get(result.algorithm).why_no_profile(result.params, secure_sums=secure_sums)
     return f"{none}: {problem or 'the run did not ask for it; run it with --profile (profile=True)'}"
+
+
+def kept_from_profiles(result: "Result") -> str:
+    """Return why a setting of a run keeps its clusters from being described, in one sentence; "" where none does.
+
+    Of columns that a run describes unless it says otherwise, for algorithms that have profiles.
+    """
+    params, secure = result.params, bool(result.experiment.get("secure_sums"))
+    algorithm, columns = registry.get(result.algorithm), result.columns or ()
+    usual = 0 < len(columns) <= MOST_COLUMNS and result.experiment.get("profile") is not False
+    kept = usual and not algorithm.why_no_profile({}) and algorithm.why_no_profile(params, secure_sums=secure)
+    return why_no_profiles(result) if kept else ""

@@ -150,6 +150,23 @@ def test_no_profile_where_sums_of_the_rounds_cover_other_rows(name, more):
         flareclust.run(name, patients(), k=3, profile=True, **more)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("portfolio", {"secure_sums": True}, "with secure_sums, profiles are totals over all rows, and of portfolio"),
+        ("lloyd", {"secure_sums": True, "missing": "mean"}, "with secure_sums and missing=mean"),
+        ("lloyd", {"trim_rows": 0.1}, "with trim_rows"),
+        ("lloyd", {"profile": False}, ""),
+        ("portfolio", {"secure_sums": True, "profile": False}, ""),
+    ],
+    ids=str,
+)
+def test_the_terminal_says_which_setting_is_against_profiles(name, settings, why):
+    lines = list(_profile_lines(flareclust.run(name, patients(40), k=2, **settings)))
+    assert len(lines) == bool(why)
+    assert all(line.startswith(f"the clusters have no profile: {why}") for line in lines)
+
+
 @pytest.mark.parametrize(("params", "secure"), [({}, True), ({"trim_rows": 0.1}, False)])
 def test_a_site_describes_nothing_there_whatever_a_server_asks(params, secure):
     executor = registry.get("lloyd").build(3, 0, params)[0]
