@@ -69,42 +69,61 @@ def outcomes_of_clusters(
         )
     assessed = exchanges.assessed or {ALL: exchanges.totals}
     sizes = {site: reply["counts"] for site, reply in assessed.items() if reply}
-    left_out = _not_counted(replies, sizes, len(round_.task["centroids"]))
-    texts += _incomplete(
-        left_out, sum(sizes.values(), np.zeros_like(left_out)), job.least_rows(), totals=ALL in replies
-    )
+    left_out, unknown = _not_counted(replies, sizes, len(round_.task["centroids"]))
+    rows = sum(sizes.values(), np.zeros_like(left_out))
+    texts += _unknown(unknown, rows) + _incomplete(left_out, rows, job.least_rows(), totals=ALL in replies)
     about = {keys.OUTCOME_ADJUSTED: np.array(adjusted), keys.OUTCOME_NOT_COUNTED: left_out}
     return {keys.OUTCOME_FORM: form.numbers, **arrays, **about}, texts
 
 
-def _not_counted(replies: Mapping[str, Message], sizes: Mapping[str, IntArray], k: int) -> IntArray:
+def _not_counted(replies: Mapping[str, Message], sizes: Mapping[str, IntArray], k: int) -> tuple[IntArray, IntArray]:
     """Return how many rows (k,) of each cluster are in no outcome, of the sites whose policy changes no numbers.
+
+    First those of sites that do not count the cluster, then those of other sites, whose outcome is unknown. Totals do not tell
+    the two apart, and all are among the first.
 
     Args:
         replies: about the outcomes by site, or their total.
         sizes: rows (k,) of each cluster by site, or of all sites, as the assessment has them.
         k: number of clusters.
     """
-    found = np.zeros(k, dtype=np.int64)
+    few, unknown = np.zeros((2, k), dtype=np.int64)
     for site, reply in replies.items():
         if site in sizes and not reply["adjusted"]:
             rows = reply["rows"] if "rows" in reply else reply["counts"].sum(axis=(0, 2))
+            missing = np.maximum(sizes[site] - rows, 0)
             # A site that counts some rows of a cluster leaves out those alone whose outcome is unknown.
-            found += np.maximum(sizes[site] - rows, 0) if site == ALL else np.where(rows == 0, sizes[site], 0)
-    return found
+            is_few = (rows == 0) | (site == ALL)
+            few += np.where(is_few, missing, 0)
+            unknown += np.where(is_few, 0, missing)
+    return few, unknown
+
+
+def _of_clusters(some_rows: IntArray, sizes: IntArray) -> str:
+    """Return how many rows (k,) of clusters of these sizes (k,) they are, and of which: "3 of 50 rows (3 of 20 in cluster 1)"."""
+    which = [f"{some_rows[c]:,} of {sizes[c]:,} in cluster {c}" for c in np.flatnonzero(some_rows)]
+    return f"{some_rows.sum():,} of {sizes.sum():,} rows ({some(which, 5)})"
+
+
+def _unknown(unknown: IntArray, sizes: IntArray) -> list[str]:
+    """Return a sentence about rows (k,) whose outcome is unknown, of clusters of these sizes (k,); none where all are known."""
+    if not unknown.any():
+        return []
+    return [
+        f"the outcome of {_of_clusters(unknown, sizes)} is unknown; curves, shares, means and tests are of the others"
+    ]
 
 
 def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, totals: bool) -> list[str]:
     """Return a sentence about rows that are in no outcome, of clusters of these sizes (k,); none where all are."""
     if not left_out.any():
         return []
-    which = [f"{left_out[c]:,} of {sizes[c]:,} in cluster {c}" for c in np.flatnonzero(left_out)]
     why = f"a cluster in which a site has fewer than {least} rows with a known outcome counts as empty there"
     advice = "ask for fewer clusters" + (", or a smaller min_count" if least > LEAST_ROWS else "")
     if totals:
         why = f"their outcome is unknown, or {why}"
         advice = f"flareclust site check says at each site how many are unknown; where that is not the reason, {advice}"
-    found = f"outcomes leave out {left_out.sum():,} of {sizes.sum():,} rows ({some(which, 5)})"
+    found = f"outcomes leave out {_of_clusters(left_out, sizes)}"
     return [f"{found}, so curves, shares, means and tests may differ from those of all rows: {why}; {advice}"]
 
 

@@ -73,13 +73,27 @@ def test_rows_of_small_clusters_of_a_site_are_said_to_be_left_out(
     np.testing.assert_array_equal(again.arrays["outcome_not_counted"], result.arrays["outcome_not_counted"])
 
 
-def test_nothing_is_said_where_all_rows_count_or_lack_their_outcome_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("outcome", [TIMED, SCORE])
+def test_unknown_outcomes_are_counted_and_no_others_are_said_to_be_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], outcome: str
 ) -> None:
-    result = run(tmp_path, {"north": 3, "south": 4, "west": 0}, unknown=5)
+    result = run(tmp_path, {"north": 3, "south": 4, "west": 1}, outcome, unknown=5, row_name="patients")
+    large = int(np.argmin(result.centroids[:, 0]))
+    unknown = f"the outcome of 15 of 128 patients (15 of 120 in cluster {large}) is unknown; curves, shares, means and"
+    assert [warning.startswith(unknown) for warning in result.warnings].count(True) == 1
+    assert "outcomes leave out 1 of 128 patients" in said(result)[0]
+    print_result(result)
+    assert unknown in capsys.readouterr().out.replace("\n", " ")
+    assert unknown in report_page(result)
+
+
+def test_nothing_is_said_where_all_rows_count(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(tmp_path, {"north": 3, "south": 4, "west": 0})
     assert not said(result)
     print_result(result)
-    assert "not counted" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "not counted" not in printed
+    assert "unknown" not in printed
     assert not result.outcomes_by_cluster()["not_counted"].any()
 
 
@@ -91,9 +105,11 @@ def test_a_larger_min_count_is_named(tmp_path: Path) -> None:
 
 
 def test_secure_sums_cannot_tell_few_rows_from_unknown_outcomes(tmp_path: Path) -> None:
-    (warning,) = said(run(tmp_path, {"north": 5, "south": 5, "west": 5}, unknown=2, secure_sums=True))
+    result = run(tmp_path, {"north": 5, "south": 5, "west": 5}, unknown=2, secure_sums=True)
+    (warning,) = said(result)
     assert "outcomes leave out 6 of 135 rows (6 of 120 in cluster" in warning
     assert "their outcome is unknown, or a cluster in which a site" in warning
+    assert not any(other.startswith("the outcome of") for other in result.warnings)
 
 
 def test_a_policy_says_that_numbers_are_not_exact_and_nothing_else(tmp_path: Path) -> None:
