@@ -65,7 +65,8 @@ class Continuity:
 
     Attributes:
         order: which cluster of the new result, as it was numbered, gets each number (k,).
-        was: the old cluster that each new one continues, by its new number (k,); None for those that continue none.
+        was: the old cluster that each new one continues, by its new number (k,); None for those that continue none, and for
+            those that old ones were merged into.
         moved: how far its centroid moved, as a part of the old one's reach (k,); None likewise.
         parts: of each old cluster that was split, the new ones.
         joined: of each new cluster that old ones were merged into, these.
@@ -73,7 +74,8 @@ class Continuity:
         gone: old clusters that are neither.
         moved_most: the largest of `moved`; None where nothing is continued.
         moved_by_chance: how far that centroid moves between two samples of such sizes; 0 where these are not known.
-        shares_moved: share of the rows that is in other clusters than the old shares say; None where shares are not known.
+        shares_moved: share of the rows that is in other clusters than the old shares say, where the parts of a split cluster
+            count as one, and so do clusters that were merged; None where shares are not known.
         shares_by_chance: how large that is on average between two samples of such sizes.
         before: shares of the old clusters; None where they are not known.
     """
@@ -99,11 +101,14 @@ class Continuity:
     def changes(self, name: str) -> list[str]:
         """Return what changed of the clusters of the earlier result `name`, a sentence each; nothing where all went on."""
         said = [f"cluster {a} of {name} was split into the clusters {all_of(own)}" for a, own in self.parts.items()]
-        said += [f"the clusters {all_of(own)} of {name} were merged into cluster {r}" for r, own in self.joined.items()]
+        said += [f"cluster {r} is clusters {all_of(own)} of {name} together" for r, own in self.joined.items()]
         said += [f"cluster {a} of {name} is gone" for a in self.gone]
         said += [f"cluster {r} is new since {name}" for r in self.new]
         others = [(r, a) for r, a in enumerate(self.was) if a is not None and a != r]
-        said += [f"cluster {r} is what was cluster {a} of {name}, a number that there is no more" for r, a in others]
+        said += [
+            f"cluster {r} was cluster {a} in {name}: with fewer clusters, its number is no longer used"
+            for r, a in others
+        ]
         return said
 
     def drift(self, name: str, rows: str = "rows") -> list[str]:
@@ -116,8 +121,8 @@ class Continuity:
         if most is not None and most > _FAR_MOVED + self.moved_by_chance:
             farthest = max(range(len(self.moved)), key=lambda r: self.moved[r] or 0.0)
             said.append(
-                f"drift: since {name} the centroid of cluster {farthest} has moved {percent(most)} of the distance from which on it "
-                "would count as another cluster"
+                f"drift: the centroid of cluster {farthest} has moved far since {name}: {percent(most)} of the distance at which it "
+                "would be a new cluster"
             )
         shares = self.shares_moved
         if shares is not None and shares > _MANY_ROWS + self.shares_by_chance:
@@ -129,7 +134,9 @@ class Continuity:
     def summary(self, name: str, rows: str = "rows") -> str:
         """Return in one sentence how the clusters are numbered by the earlier result `name`, and how far they, and the `rows`, have moved."""
         same = sum(a is not None for a in self.was)
-        said = [f"{same} of {len(self.was)} go on"]
+        said = [f"{same} of {len(self.was)} {'goes' if same == 1 else 'go'} on"]
+        if together := len(self.joined):
+            said.append(f"{together} {'is' if together == 1 else 'are'} several earlier ones together")
         if self.moved_most is not None:
             said.append(f"their centroids moved at most {percent(self.moved_most)} of the way to another cluster")
         if self.shares_moved is not None:
@@ -147,8 +154,9 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
     """Return what became of the old clusters (k, d) in the new result (k', d), and the numbers of its clusters.
 
     A cluster that continues an old one has its number; so has the nearest part of a split one, and one that others were
-    merged into has that of the largest of these. Others get the numbers that are free, first those that no old cluster had.
-    Where there are fewer clusters than before, the numbers end earlier, and clusters with higher ones get free ones, too.
+    merged into has that of the largest of these whose number is still used. Others get the numbers that are free, first those
+    that no old cluster had. Where there are fewer clusters than before, the numbers end earlier, and clusters with higher ones
+    get free ones, too.
     """
     limits, distances = reach(old), _distances(new.centroids, old.centroids)
     moved = ratios(distances, limits)
@@ -156,6 +164,8 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
     parts = _splits(old, new, pairs, limits)
     taken = {b for own in parts.values() for b in own}
     joined = _merges(old, new, pairs, taken, set(parts))
+    # What others were merged into continues none of them alone.
+    pairs = {b: a for b, a in pairs.items() if b not in joined}
     numbers = _numbers(len(old.centroids), len(moved), _wanted(pairs, parts, joined, distances, old.shares))
     order = [int(b) for b in np.argsort(numbers)]
     known = {*pairs, *taken, *joined}
@@ -170,7 +180,7 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
         gone=[a for a in range(len(old.centroids)) if a not in ended],
         before=None if old.shares is None else old.shares.tolist(),
         **_moved(old, new, pairs, moved, limits),
-        **_shifted(old, new, pairs),
+        **_shifted(old, new, {b: [a] for b, a in pairs.items()} | joined, parts),
     )
 
 
@@ -269,7 +279,8 @@ def _wanted(
         if a not in pairs.values():
             wanted[min(own, key=lambda b: float(distances[b, a]))] = a
     for b, olds in joined.items():
-        wanted.setdefault(b, max(olds, key=lambda a: 0.0 if shares is None else float(shares[a])))
+        there = [a for a in olds if a < len(distances)] or olds
+        wanted[b] = max(there, key=lambda a: 0.0 if shares is None else float(shares[a]))
     return wanted
 
 
@@ -292,14 +303,22 @@ def _moved(old: Clusters, new: Clusters, pairs: _Pairs, moved: FloatArray, limit
     return found
 
 
-def _shifted(old: Clusters, new: Clusters, pairs: _Pairs) -> dict[str, float]:
-    """Return the total variation distance of the shares, and its mean for two samples of such sizes."""
-    p, q = old.shares, new.shares
-    if p is None or q is None or old.rows is None or new.rows is None:
+def _shifted(
+    old: Clusters, new: Clusters, continued: Mapping[int, Sequence[int]], parts: Mapping[int, Sequence[int]]
+) -> dict[str, float]:
+    """Return the total variation distance of the shares, and its mean for two samples of such sizes.
+
+    `continued` are the old clusters that new ones continue, alone or together; parts are those of each old one.
+    """
+    before, q = old.shares, new.shares
+    if before is None or q is None or old.rows is None or new.rows is None:
         return {}
-    now = np.zeros(len(p))
-    for b, a in pairs.items():
-        now[a] = q[b]
+    p, now = before.copy(), np.zeros(len(before))
+    for b, own in continued.items():
+        p[own[0]], p[own[1:]] = before[own].sum(), 0.0
+        now[own[0]] = q[b]
+    for a, own in parts.items():
+        now[a] = q[own].sum()
     variance = p * (1 - p) * (1 / old.rows.sum() + 1 / new.rows.sum())
     # Shares that increased add up to those that decreased, once new clusters count as an increase from 0.
     return {

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.display import number_or_dash, rounded
+from flareclust._foundation.display import all_of, number_or_dash, rounded
 from flareclust._foundation.extras import installed
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import null_reference, profile_words
@@ -249,8 +249,9 @@ def _continuity(result: "Result") -> Table | None:
     total = 0 if rows is None else max(int(rows.sum()), 1)
     lines = []
     for r, (a, moved) in enumerate(zip(since.was, since.moved, strict=True)):
-        before = "" if a is None or since.before is None else profile_words.percent(since.before[a])
-        cells = ["" if a is None else a, "" if moved is None else profile_words.percent(moved), before]
+        own = since.joined.get(r, [] if a is None else [a])
+        before = profile_words.percent(sum(since.before[a] for a in own)) if own and since.before is not None else ""
+        cells = [all_of(own) if own else "", "" if moved is None else profile_words.percent(moved), before]
         now = "" if rows is None else profile_words.percent(int(rows[r]) / total)
         lines.append([cluster_cell(r, result.centroids_found), *cells, now])
     heads = numbers(f"number in {result.matched_to}", "centroid moved", "share before", "share now")

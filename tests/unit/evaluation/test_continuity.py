@@ -78,9 +78,26 @@ def test_two_clusters_in_one_were_merged_under_the_number_of_the_larger():
     assert found.order == [0, 1]
     assert found.was == [2, None]  # there are two clusters, so none can be number 2
     assert found.changes("x") == [
-        "the clusters 0 and 1 of x were merged into cluster 1",
-        "cluster 0 is what was cluster 2 of x, a number that there is no more",
+        "cluster 1 is clusters 0 and 1 of x together",
+        "cluster 0 was cluster 2 in x: with fewer clusters, its number is no longer used",
     ]
+
+
+def test_a_merge_that_stays_near_one_of_its_clusters_is_one_event_and_no_drift():
+    old = Clusters(np.array([[0.0, 0.0], [20.0, 0.0], [3.0, 0.0]]), np.array([100, 100, 200]), np.full(3, 2.0))
+    found = against([[2.1, 0], [20, 0]], [300, 100], old)
+    assert found.joined == {0: [0, 2]}
+    assert (found.was, found.moved) == ([None, 1], [None, 0.0])
+    assert found.shares_moved == 0
+    assert found.changes("x") == ["cluster 0 is clusters 0 and 2 of x together"]
+    assert found.drift("x") == []
+    assert found.summary("x").startswith(
+        "clusters are numbered as in x: 1 of 2 goes on, 1 is several earlier ones together,"
+    )
+
+
+def test_the_parts_of_a_split_cluster_are_one_where_shares_are_compared():
+    assert against([[0, 0], [10, 2], [10, -2], [20, 0]], [100, 90, 110, 300]).shares_moved == 0
 
 
 def test_without_shares_nothing_is_called_split_or_merged():
@@ -98,7 +115,7 @@ def test_drift_of_a_centroid_and_of_the_shares():
     far = against([[0, 0.9], [10, 0], [20, 0]], [100, 200, 300])
     assert far.moved_by_chance == pytest.approx(np.sqrt(1 / 100 + 1 / 100))
     assert far.drift("x") == [
-        "drift: since x the centroid of cluster 0 has moved 90 % of the distance from which on it would count as another cluster"
+        "drift: the centroid of cluster 0 has moved far since x: 90 % of the distance at which it would be a new cluster"
     ]
     shares = against(OLD.centroids, [300, 200, 100])
     assert shares.shares_moved == pytest.approx(1 / 3)

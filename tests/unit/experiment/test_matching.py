@@ -156,7 +156,10 @@ def test_a_split_and_a_merge_are_named(result):
     found = flareclust.run("pooled", night(1, centers, (30, 40, 50, 30, 30)), k=5).match_to(result, "x")
     assert list(found.continuity.parts.values()) == [sorted(set(found.continuity.parts) | {4})]
     merged = flareclust.run("pooled", night(1, CENTERS, (30, 40, 50, 60)), k=4).match_to(found, "y")
-    assert [len(own) for own in merged.continuity.joined.values()] == [2]
+    ((number, own),) = merged.continuity.joined.items()
+    a, b = own
+    assert f"cluster {number} is clusters {a} and {b} of y together" in merged.warnings
+    assert f">{a} and {b}</td>" in report_page(merged)
 
 
 @pytest.mark.parametrize(
