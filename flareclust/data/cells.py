@@ -217,6 +217,13 @@ def without_age(name: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
+def unlogged(name: str, values: FloatArray) -> tuple[str, FloatArray]:
+    """Return the column of a feature written as `logged` does, and its numbers as tables have them, to 6 decimals; others as they are."""
+    if (column := without_log(name)) is None:
+        return name, values
+    return column, np.round(np.expm1(values), 6)
+
+
 def log_helps(numbers: FloatArray) -> bool:
     """Return whether a column (n,) of numbers of 0 and more is strongly skewed, and its log1p is much less; NaN is a missing cell."""
     known = numbers[~np.isnan(numbers)]

@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import DAYS, code_cells, iso_date, levels_in, nearest_level
+from flareclust.data.cells import DAYS, code_cells, iso_date, levels_in, nearest_level, unlogged
 from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
@@ -219,6 +219,8 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
 def coded_cells(tables: Mapping[str, Table]) -> list[str]:
     """Return a sentence for each column with cells that look like a code for missing ones beside those of all sites together.
 
+    Of logarithms (transform: log) the numbers themselves are looked at: a code is far from them only there.
+
     Args:
         tables: by site, all of them in this process; of a single one the sentences name no site.
     """
@@ -228,12 +230,13 @@ def coded_cells(tables: Mapping[str, Table]) -> list[str]:
             columns.setdefault(name, {})[site] = x
     found = []
     for name, parts in columns.items():
-        coded = np.split(code_cells(np.concatenate(list(parts.values()))), np.cumsum([len(x) for x in parts.values()]))
+        column, values = unlogged(name, np.concatenate(list(parts.values())))
+        coded = np.split(code_cells(values), np.cumsum([len(x) for x in parts.values()]))
         numbers = {site: int(cells.sum()) for site, cells in zip(parts, coded, strict=False)}
         if number := sum(numbers.values()):
             by_site = some([f"{site} {n:,}" for site, n in numbers.items() if n], _SHOWN, "more sites")
             found.append(
-                f"column {name!r} has {number:,} cell{'' if number == 1 else 's'} far from all others"
+                f"column {column!r} has {number:,} cell{'' if number == 1 else 's'} far from all others"
                 f"{f' ({by_site})' if len(tables) > 1 else ''}; a code for missing ones, such as 9999? List it under missing: in the "
                 "mapping, or leave these cells empty"
             )

@@ -263,6 +263,13 @@ def test_a_code_is_named_at_every_site_that_has_it(code):
         assert f"({', '.join(f'{site} {len(values)}' for site, values in sites.items())})" in text
 
 
+def test_a_code_is_looked_for_before_the_logarithm():
+    X = np.random.default_rng(0).lognormal(2, 1, (200, 1))
+    X[:3] = 999
+    [text] = agreement.coded_cells({"a": Table(np.log1p(X), ("log1p(crp)",))})
+    assert text.startswith("column 'crp' has 3 cells far from all others")
+
+
 @pytest.mark.parametrize("values", [[99], [1234], [-3, -9, -20], [np.nan]])
 def test_other_cells_are_no_code(values):
     assert agreement.coded_cells(coded(np.random.default_rng(0), {"b": values})) == []

@@ -1,5 +1,7 @@
 """The schema of a federation's tables: what it may say, and what its fingerprint depends on."""
 
+import warnings
+
 import pytest
 
 from flareclust import UserError
@@ -26,6 +28,12 @@ def test_ranges_of_features_are_those_of_their_columns():
     columns = {**COLUMNS, "crp": "number", "only": {"type": "ordered", "values": ["I"]}}
     expected = [[0, 120], [0, 1], [0, 1], [0, 2], [18262, 18292], None, None]
     assert TableSchema(columns=columns).ranges == expected
+
+
+def test_logarithms_without_a_range_need_none_and_warn_of_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TableSchema(columns={"crp": {"type": "number", "transform": "log"}}).ranges == [None]
 
 
 def test_columns_of_words_have_the_values_of_ordered_ones_and_none_of_dates():
