@@ -221,7 +221,8 @@ def unlogged(name: str, values: FloatArray) -> tuple[str, FloatArray]:
     """Return the column of a feature written as `logged` does, and its numbers as tables have them, to 6 decimals; others as they are."""
     if (column := without_log(name)) is None:
         return name, values
-    return column, np.round(np.expm1(values), 6)
+    numbers: FloatArray = np.expm1(values)
+    return column, numbers.round(6)
 
 
 def log_helps(numbers: FloatArray) -> bool:

@@ -155,7 +155,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
         hints += [table.rows_read.notes()["repeated"]] if table.rows_read.repeated else []
         hints += withdrawn_hints(table)
         hints += [data.schema.outcome_hint] if data.schema is not None and data.schema.outcome_hint else []
-        hints += _odd(table, rows.columns)
+        hints += _odd(table, rows.columns, scaled=data.schema is not None and data.schema.units_differ)
         hints += coded_cells({name: table}) if rows.columns else []
         problems, beside_bounds, budget = _under_policy(files, name, table)
         hints += [*beside_ranges(data.schema, table), *beside_bounds]
@@ -282,8 +282,8 @@ def _settings(data: SiteData, kept: str, policy: Policy | None = None) -> dict[s
     }
 
 
-def _odd(table: Table, columns: Sequence[_Column]) -> list[str]:
-    """Return what is odd about the columns, a sentence each."""
+def _odd(table: Table, columns: Sequence[_Column], *, scaled: bool) -> list[str]:
+    """Return what is odd about the columns, a sentence each. Jobs by a schema whose units differ have them `scaled`."""
     hints: list[str] = []
     if not columns:
         return _repeats(table)
@@ -297,7 +297,7 @@ def _odd(table: Table, columns: Sequence[_Column]) -> list[str]:
             "one as `id`"
         )
     names, deviations = [column.name for column in columns], np.array([column.deviation for column in columns])
-    if (widest := outweighing(names, deviations)) is not None:
+    if not scaled and (widest := outweighing(names, deviations)) is not None:
         hints.append(
             f"{widest!r} varies more than {OUTWEIGHS} times as much as half of the columns and would decide "
             "the distances: bring columns to comparable units, in the same way at all sites, or set scale=standard"

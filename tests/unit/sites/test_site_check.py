@@ -96,6 +96,20 @@ def test_odd_columns_are_named(kit):
     assert "'crp'" not in hints
 
 
+@pytest.mark.parametrize(("unit", "hinted"), [("mg/l", False), ("u/l", True)])
+def test_columns_that_jobs_by_the_schema_scale_outweigh_none(kit, unit, hinted):
+    rng = np.random.default_rng(0)
+    file = rows(kit, crp=rng.random(30), iron=rng.random(30), platelets=1e4 * rng.random(30))
+    columns = ", ".join(
+        f"{name}: {{type: number, unit: {unit if name == 'crp' else 'u/l'}}}" for name in ("crp", "iron", "platelets")
+    )
+    (kit / "local" / "schema.yaml").write_text(f"columns: {{{columns}}}")
+    (kit / "local" / "flareclust.yaml").write_text(f"path: {file}\nschema: schema.yaml\n")
+    checked = check(kit)
+    assert checked.rows.number == 30
+    assert ("varies more than 30 times" in " ".join(checked.hints)) == hinted
+
+
 def test_repeated_rows_and_columns_without_names_are_hinted_at(kit):
     np.save(kit / "local" / "rows.npy", np.repeat([[1.0, 2.5], [3.0, 4.5]], 10, axis=0))
     write_site(local_of(kit), "rows.npy")
