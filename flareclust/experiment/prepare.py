@@ -12,7 +12,7 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import Agreement, FloatArray, IntArray
+from flareclust._foundation.typing import Agreement, BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean, site_name
 from flareclust.data import datasets
 from flareclust.data.cells import check_rows
@@ -181,12 +181,20 @@ class PocSites:
             if stay.all():
                 continue
             if table is not None:
-                sites[site] = table.only(stay)
+                sites[site] = _as_if_never_there(table, stay)
             if site in index:
                 index[site] = index[site][stay]
             if site in ids:
                 ids[site] = list(compress(ids[site], stay))
         return replace(prepared, sites=sites, index=index or None, ids=ids)
+
+
+def _as_if_never_there(table: Table, stay: BoolArray) -> Table:
+    """Return the rows of a table with ids (n,) that stay; the others are not counted among those of its files either."""
+    gone = list(compress(table.ids or (), ~stay))
+    number = len(gone) if table.repeats == 1 else len(set(gone))  # a row is there as often as it counts
+    read = table.rows_read
+    return replace(table.only(stay), rows_read=read._replace(of=max(read.of - number, 0)))
 
 
 def _file_folder(asked: RowsAsked) -> Prepared:

@@ -61,6 +61,7 @@ def test_sites_with_tables_of_their_own(tmp_path, asked):
     withdraw(there.kit("alpha") / "local", ["alpha3", "alpha17", "nobody"])
     found = PocSites(there)(asked)
     assert (len(found.sites["alpha"]), len(found.sites["beta"])) == (28, 30)
+    assert (found.sites["alpha"].rows_read.of, found.sites["beta"].rows_read.of) == (28, 30)
     assert list(found.ids["alpha"]) == [one for one in before.ids["alpha"] if one not in ("alpha3", "alpha17")]
     stay = np.delete(np.arange(30), [3, 17])
     np.testing.assert_array_equal(found.sites["alpha"].X, before.sites["alpha"].X[stay])
