@@ -4,7 +4,7 @@ The rows are private, so no message here shows a value: it names the place, the 
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from math import floor
 from numbers import Real
@@ -30,8 +30,13 @@ _KINDS: Sequence[tuple[frozenset[str], tuple[float, ...]]] = (
     (frozenset(("c", "f", "°c", "°f", "celsius", "fahrenheit")), (1.8,)),
 )
 
-#: Factors between units of laboratory values: glucose, cholesterol, creatinine.
-LABORATORY = (18.0, 38.67, 88.4)
+#: Factors between units of laboratory values, and how names of columns with them have it: glucose, cholesterol, creatinine.
+_SUBSTANCES: Mapping[float, tuple[str, ...]] = {
+    18.0: ("glu", "glc", "zucker"),
+    38.67: ("chol", "ldl", "hdl"),
+    88.4: ("creat", "kreat"),
+}
+LABORATORY = tuple(_SUBSTANCES)
 
 #: What stands for a missing cell in tables of numbers: 7, 8 or 9 several times, with a sign, a point or neither, and -1 and -9.
 _CODES = np.array(
@@ -161,6 +166,12 @@ def goes_with(factor: float, unit: str) -> bool:
     of_kind = next((known for units, known in _KINDS if unit in units), LABORATORY if "/" in unit else None)
     power = np.log10(larger)
     return of_kind is None or bool(np.isclose([power, *of_kind], [round(power), *[larger] * len(of_kind)]).any())
+
+
+def of_substance(factor: float, name: str) -> bool:
+    """Return whether a factor between units may be that of a column: one of a laboratory value is of columns named like it."""
+    parts = _SUBSTANCES.get(max(factor, 1 / factor))
+    return parts is None or any(part in name.casefold() for part in parts)
 
 
 def code_cells(values: FloatArray) -> BoolArray:

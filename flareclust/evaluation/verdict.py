@@ -102,7 +102,8 @@ def _of_repeats(stability: Sequence[ClusterStability], null: NullTest | None, ro
     indices = [one.jaccard for one in stability if one.word != "unknown"]
     if not indices:
         return
-    said = f"repeated runs: Jaccard index of {min(indices):.2f} to {max(indices):.2f}"
+    low, high = f"{min(indices):.2f}", f"{max(indices):.2f}"
+    said = f"repeated runs: Jaccard index of {low if low == high else f'{low} to {high}'}"
     if null is not None and not null.evidence:
         said += f", which says only that the {rows} are divided in the same way each time, as rows without clusters often are"
     yield said

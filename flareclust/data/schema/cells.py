@@ -14,7 +14,7 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import LARGEST_VALUE
 from flareclust.data.arrow_cells import NO_TEXT
-from flareclust.data.cells import LABORATORY, YEARS, goes_with
+from flareclust.data.cells import LABORATORY, YEARS, goes_with, of_substance
 from flareclust.data.schema.columns import (
     LEFT_TO_JOBS,
     MOST_WEIGHT,
@@ -158,13 +158,14 @@ class ColumnReader(_Reader):
     ) -> None:
         super().__init__(name, spellings)
         self.column, self._own, self._missing, self._decimal = column, own, missing, decimal
-        self._commas, self._lower_case, self._cells = 0, 0, 0
+        self._other_decimals, self._lower_case, self._cells = 0, 0, 0
         #: The spellings of missing cells that are numbers, for cells that are no text.
         self._codes = [
             float(one.replace(decimal, ".")) for one in spellings if re.match(_NUMBER, one.replace(decimal, "."))
         ]
         self._outside: Counter[float] = Counter()
-        self._factors = [factor for factor in _UNIT_FACTORS if goes_with(factor, column.unit or "")]
+        possible = [factor for factor in _UNIT_FACTORS if goes_with(factor, column.unit or "")]
+        self._factors = [factor for factor in possible if of_substance(factor, name)]
         self.width = len(features_of(name, column))
 
     def read(self, cells: Any, before: int) -> tuple[FloatArray, BoolArray]:
@@ -224,14 +225,13 @@ class ColumnReader(_Reader):
             missing = np.isnan(numbers) | np.isin(numbers, self._codes)
             return missing, np.isinf(numbers) & ~missing, numbers
         texts = texts_of(cells, self._spellings)
-        form = _NUMBER if self._decimal == "." else _COMMA
+        form, other = (_NUMBER, _COMMA) if self._decimal == "." else (_COMMA, _NUMBER)
         good = pc.fill_null(pc.match_substring_regex(texts, form), False)
         plain = pc.replace_substring_regex(pc.if_else(good, texts, None), r"^\+", "")
         if self._decimal == ",":
             plain = pc.replace_substring(plain, ",", ".")
-        else:
-            commas = pc.and_(pc.match_substring_regex(texts, _COMMA), pc.match_substring(texts, ","))
-            self._commas += int(pc.sum(pc.fill_null(commas, False)).as_py() or 0)
+        others = pc.and_(pc.match_substring_regex(texts, other), pc.invert(good))
+        self._other_decimals += int(pc.sum(pc.fill_null(others, False)).as_py() or 0)
         numbers = plain.cast(pa.float64()).to_numpy(zero_copy_only=False)
         missing = ~_valid(texts) | np.isin(numbers, self._codes)
         return missing, ~missing & ~np.isfinite(numbers), numbers
@@ -283,10 +283,11 @@ class ColumnReader(_Reader):
         few = self._counts[kind] <= _FEW * self._cells
         spelling = "; missing cells with a spelling such as k.A.? missing: in the mapping" if few else ""
         case = "upper or lower case? " if self._lower_case else ""
-        comma = 'with a decimal comma? decimal: "," in the mapping'
+        word, mark = ("comma", ",") if self._decimal == "." else ("point", ".")
+        decimal = f'with a decimal {word}? decimal: "{mark}" in the mapping'
         hint = {
             "missing": "missing: in the schema, such as drop-rows or mean",
-            "number": comma if self._commas else spelling.removeprefix("; "),
+            "number": decimal if self._other_decimals else spelling.removeprefix("; "),
             "date": f"read as {self._own.date}; date: in the mapping says another form{spelling}",
             "category": f"{case}values: in the mapping{spelling}",
             "ordered": f"{case}values: in the mapping{spelling}",

@@ -224,7 +224,7 @@ class Ended:
             return ""
         rows, of, policy = assessed["rows"] or 0, assessed["of"], self.experiment.policy is not None
         unit, small_cells = self.row_name, _SMALL_CELLS.format(rows=self.row_name)
-        found = f"the assessment is of {rows} {unit}"
+        found = f"the assessment is of {rows:,} {unit}"
         if not rows:
             why = f": every cell has fewer {unit} than the sites' policy lets out" if policy else ""
             return f"the assessment is of no {unit}, so there are no inertia, silhouette and Davies-Bouldin index{why}"
@@ -232,17 +232,15 @@ class Ended:
             arrays = {} if left_out(self.outcome) else self.outcome.arrays
             reported = max((int(arrays[name].sum()) for name in _REPORTED if name in arrays), default=0)
             if rows <= _COVERED_UNDER_POLICY * reported:
-                found += f", where the sites reported {reported} before; how many they have is not known here. Sites'"
+                found += f", where the sites reported {reported:,} before; how many they have is not known here. Sites'"
                 return f"{found} policies leave out small cells, {small_cells}"
             if policy:
                 found += "; how many the sites have is not known here, and their"
                 return f"{found} policies leave out small cells, {small_cells}"
         elif not policy and rows < _COVERED * of:
-            return f"the assessment is of {rows} of {of} {unit}; its metrics say nothing about the others"
+            return f"the assessment is of {rows:,} of {of:,} {unit}; its metrics say nothing about the others"
         elif policy and rows <= _COVERED_UNDER_POLICY * of:
-            return (
-                f"the assessment is of {rows} of {of} {unit}: the sites' policy leaves out small cells, {small_cells}"
-            )
+            return f"the assessment is of {rows:,} of {of:,} {unit}: the sites' policy leaves out small cells, {small_cells}"
         return ""
 
     def _of_groups(self) -> str:

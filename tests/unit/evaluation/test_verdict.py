@@ -50,6 +50,11 @@ def test_a_low_silhouette_is_explained_where_the_clusters_are_there():
     assert "decides nothing" in verdict_on(repeated(1.0, 1.0), compared(0.5), 0.3).reasons[-1]
 
 
+@pytest.mark.parametrize(("indices", "said"), [((1.0, 0.999), "index of 1.00"), ((1.0, 0.9), "index of 0.90 to 1.00")])
+def test_indices_that_are_written_alike_are_written_once(indices, said):
+    assert f"repeated runs: Jaccard {said}" in verdict_on(repeated(*indices), None, 0.5).reasons
+
+
 def test_real_sites_are_not_told_to_run_what_needs_their_rows():
     assert "real sites do not give their rows" in verdict_on([], None, 0.5, remote=True).sentence
 

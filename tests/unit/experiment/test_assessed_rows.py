@@ -128,7 +128,7 @@ def test_where_nobody_knows_how_many_rows_there_are_the_tables_say_so(capsys):
 def test_rows_that_provisioned_sites_reported_and_did_not_assess_are_warned_of(name):
     (warning,) = evaluated(10.0, at_sites=True, **{name: np.array([1000, 24])}).warnings
     assert warning.startswith(
-        "the assessment is of 10 rows, where the sites reported 1024 before; how many they have is"
+        "the assessment is of 10 rows, where the sites reported 1,024 before; how many they have is"
     )
     assert "Sites' policies leave out small cells, so inertia is of these rows alone" in warning
     assert not evaluated(120.0, at_sites=True, **{name: np.array([60, 58])}).warnings  # without small clusters

@@ -148,6 +148,18 @@ def test_decimal_commas_are_recognised(tmp_path):
     assert found == ['size: 1 cell is no number, first in row 1 (with a decimal comma? decimal: "," in the mapping)']
 
 
+def test_decimal_points_are_recognised_where_the_mapping_has_commas(tmp_path):
+    found, _ = faults(tmp_path, PLAIN, mapping=TableMapping(decimal=","))
+    assert found == ['size: 1 cell is no number, first in row 1 (with a decimal point? decimal: "." in the mapping)']
+
+
+@pytest.mark.parametrize(("name", "factors"), [("hb", "0.1"), ("Glucose", "0.1 or 0.0555556")])
+def test_factors_of_laboratory_values_are_of_columns_named_like_them(tmp_path, name, factors):
+    schema = TableSchema(columns={name: {"type": "number", "unit": "g/dl", "range": [4, 20]}})
+    found, _ = faults(tmp_path, f"{name}\n" + "125\n123\n109\n140\n", schema=schema)
+    assert f"another unit? factor: {factors} in the mapping leaves 0" in found[0]
+
+
 def test_missing_and_misnamed_columns_together(tmp_path):
     found, _ = faults(tmp_path, PLAIN.replace("stage", "stages").replace("sex", "size"))
     assert found[0] == "size: 2 columns of this name (north.csv)"
