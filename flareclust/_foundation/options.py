@@ -284,7 +284,7 @@ _ASSIGN: Mapping[str, Option] = {
         "",
         envvar="FLARECLUST_SALT",
     ),
-    "out": Option(Path, "Folder for labels.csv and placed.html.", Path()),
+    "out": Option(Path, "With --data, folder for labels.csv and placed.html; by default the current one."),
 }
 
 #: Those of `flareclust site init`.

@@ -23,6 +23,10 @@ _CLEANUP_SECONDS = 10.0
 
 #: Loggers of Prefect whose lines are for the pages of its server, and not for this terminal.
 _PAGES = ("prefect.flow_runs", "prefect.task_runs")
+#: Loggers of NVFlare whose lines say of each try that a server is out of reach, which the command says once.
+_TRIES = ("nvflare.fuel.f3.sfm.conn_manager", "nvflare.fuel.f3.cellnet.core_cell")
+#: What such a line may say beside that, which the command does not know.
+_OTHER_KIT = "CERTIFICATE_VERIFY_FAILED"
 #: Environment variables with the levels of what others log.
 _QUIET = {
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
@@ -104,6 +108,7 @@ def quieten(handler: logging.Handler) -> None:
     for name, level in _QUIET.items():
         os.environ.setdefault(name, level)
     handler.addFilter(lambda record: not record.name.startswith(_PAGES))
+    handler.addFilter(lambda record: not record.name.startswith(_TRIES) or _OTHER_KIT in record.getMessage())
 
 
 def _complain(text: str, code: int) -> int:

@@ -206,7 +206,7 @@ def _assign(
     schema: Path | None,
     new_rows: bool,
     salt: str,
-    out: Path,
+    out: Path | None,
     **asked: Any,
 ) -> None:
     """Place a late site's rows in the clusters of a finished federation, without asking the other sites."""
@@ -219,12 +219,17 @@ def _assign(
             "--schema is for a file that is here, and says which columns are features; leave out --kit and --columns"
         )
     if kit is not None:
+        if out is not None:
+            raise UserError(
+                "--out is for a file that is here (--data); with --kit labels stay at the site, in the folder of the job, so leave it out"
+            )
         from flareclust.engines.late_jobs import place_at, placed_rows
 
         placed = place_at(result, kit, [name.strip() for name in site.split(",")], new_rows=new_rows)
         terminal.print_placed(placed, placed_rows(placed))
         return
     assert data is not None
+    out = out or Path()
     from flareclust._foundation.own_files import make_folder, write_atomically
     from flareclust.data.labels import LABELS_FILE, is_labels_file, write_labels
     from flareclust.experiment.reports.placed import PAGE, placed_page

@@ -1,5 +1,6 @@
 """The command line: what a run prints and writes, and the other commands."""
 
+import io
 import json
 import logging
 import os
@@ -17,6 +18,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import COMMANDS, Option
+from flareclust.cli.entry import quieten
 from flareclust.cli.settings import parse_settings, takes
 from flareclust.cli.ui import served
 from flareclust.data.datasets import names
@@ -378,3 +380,18 @@ def test_the_command_starts_without_what_only_some_commands_need():
     code = f"import sys, flareclust.cli.main; print([name for name in {heavy} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_lines_of_nvflare_about_each_try_to_connect_stay_off_the_terminal(monkeypatch):
+    monkeypatch.setattr(logging, "raiseExceptions", logging.raiseExceptions)
+    shown = io.StringIO()
+    handler = logging.StreamHandler(shown)
+    quieten(handler)
+    for name, text in (
+        ("nvflare.fuel.f3.sfm.conn_manager", "Connector [CH00001] failed with exception ClientConnectorError"),
+        ("nvflare.fuel.f3.cellnet.core_cell.CoreCell", "cannot send to 'server': target_unreachable"),
+        ("nvflare.fuel.f3.sfm.conn_manager", "failed with exception: CERTIFICATE_VERIFY_FAILED"),
+        ("nvflare.private.fed", "the disk is full"),
+    ):
+        handler.handle(logging.LogRecord(name, logging.ERROR, "", 0, text, None, None))
+    assert shown.getvalue().splitlines() == ["failed with exception: CERTIFICATE_VERIFY_FAILED", "the disk is full"]

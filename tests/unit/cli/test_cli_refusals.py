@@ -171,6 +171,11 @@ BAD = {
         ["3", "2", "columns"],
     ),
     "assign with NaN": ((*LATE, "nan.csv"), 2, ["nan.csv", "NaN"]),
+    "assign at a site into a folder": (
+        ("assign", "res", "--kit", "lead", "--out", "labels"),
+        2,
+        ["--out", "--data", "stay at the site"],
+    ),
     "assign into a file": (("assign", "res", "--data", "good.csv", "--out", "file"), 2, ["file"]),
     "ui on a bad port": (("ui", "--port", "0"), 2, ["port"]),
     "ui on a bad store": (("ui", "--uri", "./mlruns"), 2, ["sqlite:///<file>"]),
