@@ -37,6 +37,8 @@ FOUND = (
     (10, "the server's link down when a user connects", "`flareclust run` ended with an exception of NVFlare", "one sentence, and another try"),
     (9, "full disk at a site", "the site was left out with a return code of NVFlare and nothing else", "the reason says where to look"),
     (53, "the server's clock two hours back when a user connects, with certificates that are minutes old", "the sentence named another provisioning as the only cause", "it names the clocks, too"),
+    (128, "a site's clock jumps, the server is started again meanwhile, on a busy machine", "the site was not connected 120 s later", "as promised when it was repeated; the cause is not known"),
+    (167, "the server's link down, its clock jumps, and a site's power cut, all within 10 s", "a job went on until its deadline of three times `task_timeout`, and ended there", "**open**: the cause is not known yet; so in both runs of this seed"),
 )  # fmt: skip
 
 
@@ -81,7 +83,7 @@ def random_schedules(chaos: Mapping[str, Any]) -> str:
 - each job ends within `task_timeout` ({TASK_TIMEOUT} s) + 60 s of the last fault, and of the usual time of each try;
 - it has at most one complete job at the server, none that is listed as running, and no process is left; all sites are connected again.
 
-With this version {done} schedules ran, with {chaos["jobs"]} jobs: {broken}. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do. Disks that are slow were not tried. What the schedules have found so far, all of it mended:
+With this version {done} schedules ran, with {chaos["jobs"]} jobs: {broken}. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do. Disks that are slow were not tried. What the schedules have found so far:
 
 | seed | fault | what happened | now |
 |---|---|---|---|
