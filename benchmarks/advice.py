@@ -16,25 +16,13 @@ from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import flareclust
+from benchmarks.trees import published
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.datasets import load
 from flareclust.studies.advice import advise
 
-_PUBLIC = (
-    "iris",
-    "wine",
-    "breast_cancer",
-    "s1",
-    "s2",
-    "s3",
-    "s4",
-    "aggregation",
-    "compound",
-    "flame",
-    "jain",
-    "t4_8k",
-    "dim032",
-)
+_PUBLIC = ("iris", "wine", "breast_cancer", "s1", "s2", "s3", "s4", "dim032")
+_IN_FOLDER = ("aggregation", "compound", "flame", "jain", "t4_8k")
 _SITES, _NEAR = 5, 0.02
 
 
@@ -126,6 +114,8 @@ def public() -> Iterator[Case]:
         if name in ("iris", "wine", "breast_cancer"):
             X = (X - X.mean(axis=0)) / X.std(axis=0)
         yield Case(name, X, data.y, "2..20" if len(np.unique(data.y)) > 10 else "2..10")
+    for name in _IN_FOLDER:
+        yield Case(name, *published(name))
 
 
 def measure(case: Case) -> tuple[str, bool]:

@@ -66,10 +66,10 @@ def _sets() -> dict[str, Callable[[], _Set]]:
         "arcs": lambda: _arcs(4000, np.random.default_rng(0)),
         "blobs": lambda: _blobs(4000, np.random.default_rng(0)),
     }
-    return {**{name: partial(_published, name) for name in _PUBLISHED}, **made}
+    return {**{name: partial(published, name) for name in _PUBLISHED}, **made}
 
 
-def _published(name: str) -> _Set:
+def published(name: str) -> _Set:
     """Return a set of the folder FLARECLUST_DATA, which has more of them than the package knows by name."""
     with np.load(data_folder() / name / f"{name}.npz", allow_pickle=False) as found:
         return _Set(found["X"].astype(np.float64), found["y"].astype(np.int64))
