@@ -20,7 +20,7 @@ import numpy as np
 from flareclust._foundation.display import in_unit, shown, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import moments_of_all
-from flareclust.data.cells import log_helps
+from flareclust.data.cells import log_helps, without_log
 from flareclust.data.tables import RowsRead, Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
@@ -373,7 +373,8 @@ class Ended:
         """
         arrays, (k, d) = self.outcome.arrays, self.outcome.centroids.shape
         names = self.names or tuple(f"column {j + 1}" for j in range(d))
-        new = np.array([not any(shown(name) in text for text in said) for name in names])
+        known = [(shown(name), shown(without_log(name) or name)) for name in names]  # as features and as columns
+        new = np.array([not any(one in text for one in own for text in said) for own in known])
         if SITE_SHARES in arrays:
             least = _TELLING_GROUPS if self.experiment.policy is not None else _TELLING
             return shifted_sites(names, arrays[SITE_ROWS], new * arrays[SITE_SHARES], least)

@@ -3,6 +3,7 @@
 import importlib.util
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import flareclust
@@ -268,6 +269,20 @@ def test_a_code_is_looked_for_before_the_logarithm():
     X[:3] = 999
     [text] = agreement.coded_cells({"a": Table(np.log1p(X), ("log1p(crp)",))})
     assert text.startswith("column 'crp' has 3 cells far from all others")
+
+
+def test_a_code_in_a_column_of_logarithms_is_not_called_a_shift_of_its_site_as_well(tmp_path):
+    rng = np.random.default_rng(0)
+
+    def table(coded):
+        crp, groups = rng.lognormal(2, 0.5, 100), 40 * (np.arange(100) % 2)
+        crp[:coded] = 9999
+        return pd.DataFrame({"crp": crp, "age": rng.normal(groups, 1), "hb": rng.normal(groups, 1)})
+
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("columns: {crp: {type: number, transform: log}, age: number, hb: number}")
+    warnings = flareclust.run("lloyd", {"a": table(0), "b": table(0), "c": table(40)}, k=2, schema=schema).warnings
+    assert [text for text in warnings if "crp" in text] == [text for text in warnings if "(c 40)" in text] != []
 
 
 @pytest.mark.parametrize("values", [[99], [1234], [-3, -9, -20], [np.nan]])
