@@ -50,7 +50,7 @@ def test_rows_that_were_dropped_are_counted_by_site(hospitals):
     result = run(hospitals, out=hospitals / "out")
     assert result.warnings == [said]
     assert said in (hospitals / "out" / "report.html").read_text()
-    assert run(hospitals, policy={"min_count": 3}).warnings[-1] == said
+    assert said in run(hospitals, policy={"min_count": 3}).warnings
     assert run(hospitals, truth="diagnosis").warnings == [said]
     read = {
         site: flareclust.read_table(hospitals / "data" / f"{site}.csv", hospitals / "schema.yaml")
