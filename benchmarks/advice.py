@@ -23,7 +23,7 @@ from flareclust.studies.advice import advise
 
 _PUBLIC = ("iris", "wine", "breast_cancer", "s1", "s2", "s3", "s4", "dim032")
 _IN_FOLDER = ("aggregation", "compound", "flame", "jain", "t4_8k")
-_SITES, _NEAR = 5, 0.02
+_SITES, _NEAR, _FEW = 5, 0.02, 400
 
 
 class Case(NamedTuple):
@@ -113,9 +113,13 @@ def public() -> Iterator[Case]:
         X = data.X.astype(np.float64)
         if name in ("iris", "wine", "breast_cancer"):
             X = (X - X.mean(axis=0)) / X.std(axis=0)
-        yield Case(name, X, data.y, "2..20" if len(np.unique(data.y)) > 10 else "2..10")
+        most = (
+            20 if len(np.unique(data.y)) > 10 else 10 if len(X) > _FEW else 6
+        )  # more cannot be compared at five sites of few rows
+        yield Case(name, X, data.y, f"2..{most}")
     for name in _IN_FOLDER:
-        yield Case(name, *published(name))
+        X, y = published(name)
+        yield Case(name, X, y, "2..10" if len(X) > _FEW else "2..6")
 
 
 def measure(case: Case) -> tuple[str, bool]:

@@ -377,7 +377,7 @@ def fitted(
         rounds: maximisation steps at the most.
         tol: a step that changes the mean log-likelihood by less is the last.
         reg_covar: what is added to variances.
-        **described: arguments of `expectation`, which say of what others are told. A component of which they are not keeps its place.
+        **described: arguments of `expectation`, which say what components are reported. One that is not keeps its place.
     """
     mixture, last = start, -np.inf
     sums = expectation(X, mixture, covariance, **described)

@@ -35,9 +35,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = MappingProxyType(
 )
 
 #: What the warning begins with that names the steps whose replies secure sums cannot mask.
-SITE_BY_SITE = (
-    "secure_sums masked what adds up over sites; what does not reached the server as it is, site by site: replies to "
-)
+SITE_BY_SITE = "secure_sums masked the sums over sites; replies that are no sums reached the server as they are, site by site: those to "
 
 #: The folder of a downloaded job that holds its result.
 _WORKSPACE = "workspace"

@@ -34,8 +34,9 @@ def test_the_page_is_what_the_records_say(generator, records, lying, chaos):
     assert (DOCS / "reliability.md").read_text() == generator.page(records, lying, chaos)
 
 
-def test_random_schedules_have_kept_all_promises(chaos):
-    assert chaos["broken"] == []
+def test_schedules_that_broke_a_promise_are_listed_with_what_is_known_of_them(chaos):
+    found = {seed for seed, *_ in importlib.import_module("benchmarks.pages.reliability_random").FOUND}
+    assert set(chaos["broken"]) <= found
     assert chaos["schedules"] > 0
     assert min(chaos["faults"].values()) > 0, "each fault was tried"
 

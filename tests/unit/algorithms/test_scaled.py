@@ -51,6 +51,7 @@ def test_all_algorithms_of_numbers_can_scale():
         "minibatch",
         "pooled",
         "portfolio",
+        "tree",
     }
     assert set(SCALABLE) == expected
 

@@ -175,7 +175,7 @@ def test_another_algorithm_gets_fifteen_too(shared_data):
 
 
 def test_what_secure_sums_do_not_mask_is_said_once_and_by_job():
-    told = "secure_sums masked what adds up over sites; what does not reached the server as it is, site by site: replies to "
+    told = "secure_sums masked the sums over sites; replies that are no sums reached the server as they are, site by site: those to "
     first = "cluster, score_inertia in the job of pooled that chose k"
     for algorithm, steps in (("lloyd", first), ("portfolio", f"{first}, and to cluster in the job of the run")):
         result = flareclust.run(algorithm, sites(), k="2..5", secure_sums=True)

@@ -174,7 +174,8 @@ def test_settings_that_need_single_sites_sums_are_refused(name: str, params: dic
 def test_what_is_not_masked_is_said() -> None:
     result = flareclust.run("kfed", data="iris", k=3, n_sites=3, secure_sums=True)
     assert any(
-        "what does not reached the server as it is, site by site: replies to cluster" in w for w in result.warnings
+        "replies that are no sums reached the server as they are, site by site: those to cluster" in w
+        for w in result.warnings
     )
     assert flareclust.run("lloyd", data="iris", k=3, n_sites=3, secure_sums=True).warnings == []
 

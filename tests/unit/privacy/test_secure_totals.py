@@ -194,7 +194,7 @@ def test_the_portfolio_scores_and_polishes_with_totals() -> None:
     secure = run_inprocess(get("portfolio"), {"polish": 2}, sites, OPTIONS)
     np.testing.assert_allclose(secure.centroids, plain.centroids, rtol=1e-14)
     np.testing.assert_allclose(secure.arrays["candidate_inertia"], plain.arrays["candidate_inertia"], rtol=1e-14)
-    assert ["in the steps cluster does not" in warning for warning in secure.warnings] == [True]
+    assert ["site by site: those to cluster" in warning for warning in secure.warnings] == [True]
 
 
 def test_totals_less_local_clusters_are_never_of_a_single_row() -> None:
