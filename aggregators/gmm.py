@@ -126,7 +126,7 @@ class GMMAggregator(ClusteringAggregator):
         best: mixtures.Mixture | None = None
         for k in range(params.k_min or params.k, params.k + 1):
             mixture, value = self._fitted_to(drawn, k, rows, rng)
-            if mixture is None or (best is not None and len(collapsed(mixture, params.reg_covar))):
+            if mixture is None or (best is not None and _narrow(mixture, params.reg_covar)[1].size):
                 break
             if best is None or value < min(tried):
                 best = mixture
@@ -250,8 +250,8 @@ class GMMAggregator(ClusteringAggregator):
         assert state.log_likelihood is not None
         assert state.received_counts is not None
         value = self._criterion(state, mixture, float(state.received_counts.sum()))
-        if k > (self.params.k_min or 0) and len(collapsed(mixture, self.params.reg_covar)):
-            return self._impossible(round_, self._collapsed)
+        if state.best is not None and _narrow(mixture, self.params.reg_covar)[1].size:
+            return self._chosen(round_, state.best)
         found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
@@ -274,9 +274,8 @@ class GMMAggregator(ClusteringAggregator):
 
     def _chosen(self, round_: _Round, best: Fitted) -> _Round:
         """Return the end, with the best mixture of several numbers of components."""
-        state = replace(round_.state, best=None, support=best.support)
-        state = replace(state, log_likelihood=best.log_likelihood, entropy=best.entropy)
-        state = replace(state, history=remember(state.history, best.means, self.params.k))
+        state = replace(round_.state, best=None, support=best.support, log_likelihood=best.log_likelihood)
+        state = replace(state, entropy=best.entropy, history=remember(state.history, best.means, self.params.k))
         chosen = mixtures.Mixture(best.weights, best.means, best.factors)
         return Round(chosen.arrays(), True, round_.diagnostics, state, gmm.EXPECTATION)
 
@@ -362,8 +361,12 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
     if support is None:
         return found
     needed = mixtures.n_parameters(params.covariance, 1, d)
-    if (tried := round_.state.tried) is not None and round_.state.received_counts is not None:
-        most, tried_up_to = min(params.k, len(round_.state.received_counts)), (params.k_min or 0) + len(tried) - 1
+    if (tried := round_.state.tried) is not None:
+        received = (
+            round_.state.received_counts
+        )  # of k-means as the start, which makes no more components than it got clusters
+        most = params.k if received is None else min(params.k, len(received))
+        tried_up_to = (params.k_min or 0) + len(tried) - 1
         if tried_up_to < most:
             found.append(
                 f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
@@ -374,16 +377,15 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
             f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "
             "take covariance=diag or spherical"
         )
-    variances = mixture.covariances if mixture.factors.ndim == 2 else np.einsum("kdd->kd", mixture.covariances)
-    narrow = variances <= _NEXT_TO * params.reg_covar
-    if (constant := np.flatnonzero(narrow.all(axis=0))).size:
+    constant, collapsed = _narrow(mixture, params.reg_covar)
+    if constant.size:
         which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
         found.append(
             f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns, or set scale"
         )
-    elif len(few_values := collapsed(mixture, params.reg_covar)):
+    elif collapsed.size:
         found.append(
-            f"{_components(few_values)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
+            f"{_components(collapsed)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
             "values; lower k, or raise reg_covar"
         )
     elif (
@@ -403,11 +405,12 @@ def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Mess
     return found
 
 
-def collapsed(mixture: mixtures.Mixture, reg_covar: float) -> IntArray:
-    """Return the components that vary in some column by hardly more than `reg_covar`, but for columns in which all do."""
-    variances = mixture.covariances if mixture.factors.ndim == 2 else np.einsum("kdd->kd", mixture.covariances)
-    narrow = variances <= _NEXT_TO * reg_covar
-    return np.asarray(np.flatnonzero(narrow[:, ~narrow.all(axis=0)].any(axis=1)))
+def _narrow(mixture: mixtures.Mixture, reg_covar: float) -> tuple[IntArray, IntArray]:
+    """Return the columns in which all components vary by hardly more than `reg_covar`, and the components that do so in others."""
+    diagonals = mixture.covariances if mixture.factors.ndim == 2 else np.einsum("kdd->kd", mixture.covariances)
+    narrow = diagonals <= _NEXT_TO * reg_covar
+    constant = narrow.all(axis=0)
+    return np.flatnonzero(constant), np.flatnonzero(narrow[:, ~constant].any(axis=1))
 
 
 #: Below this share of the rows a mixture is not called one of all.

@@ -154,10 +154,8 @@ class GMMExecutor(ClusteringExecutor):
         covariance: mixtures.Covariance = "full" if task.step == FIT else "diag"
         context, least = rows.context, self._least(rows)
         found = rows.clusters(self.params.k, n_init=self.params.n_init)
-        groups = rows.nearest(found.centroids)
-        start = mixtures.started(
-            *moments_of_all(rows.X, groups, len(found.centroids)), covariance, self.params.reg_covar
-        )
+        groups = moments_of_all(rows.X, rows.nearest(found.centroids), len(found.centroids))
+        start = mixtures.started(*groups, covariance, self.params.reg_covar)
         if start is None:
             raise Refusal("has a column without any spread within its clusters, and reg_covar=0 leaves no mixture then")
         mixture, sums = mixtures.fitted(

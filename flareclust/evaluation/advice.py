@@ -86,7 +86,7 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
 
 
 def caution(chosen: Candidate, most: int) -> str:
-    """Return what to look at before the clusters are used, in a sentence."""
+    """Return what to look at before the clusters are used, in a sentence; `most` clusters were allowed, 0 where a number was asked for."""
     if chosen.stability < UNSTABLE:
         return (
             f"it does not find the same clusters in other draws of the rows ( {chosen.stability:.2f}): there may be none; ask with "

@@ -119,7 +119,8 @@ def advise(
     failed: dict[str, str] = {}
     for algorithm, own in asked.items():
         try:
-            results[algorithm] = run(algorithm, sites, **same, **own)
+            again = algorithm != _KMEANS or sites is not all_sites
+            results[algorithm] = run(algorithm, sites, **same, **own) if again else first
             found[algorithm] = _candidate(results[algorithm], pairs)
         except FlareclustError as error:
             if algorithm == _KMEANS:
@@ -133,7 +134,7 @@ def advise(
         sentences=(
             f"take {chosen.algorithm}, which finds {chosen.k} clusters",
             why,
-            advice.caution(chosen, high),
+            advice.caution(chosen, 0 if low == high else high),
         ),
         candidates=tuple(found.values()),
         failed=failed,

@@ -313,6 +313,8 @@ def test_a_range_ends_before_components_collapse_onto_values_of_a_column(rng):
     variances = np.einsum("kdd->kd", result.arrays["covariances"])
     assert (variances > 1e-3).all()
     assert "were not tried" in " ".join(result.warnings)
+    of_mixtures = flareclust.run("gmm", split(X[rng.permutation(600)]), k=8, k_min=1, start="mixtures", rounds=0)
+    assert ("were not tried" in " ".join(of_mixtures.warnings)) == (len(of_mixtures.arrays["tried"]) < 8)
 
 
 def test_columns_that_follow_from_others_are_named_as_the_cause(rng):

@@ -147,9 +147,10 @@ def test_bombs_are_refused_at_once_in_one_line_and_little_memory(tmp_path, text,
         return str(caught.value)
 
     began = time.process_time()
+    read()  # without the tracing of memory, which takes most of the time
+    assert time.process_time() - began < 5
     with traced():
         said, peak = peak_of(read)
-    assert time.process_time() - began < 30  # of seconds of CPU on a busy machine; a bomb that is read takes hours
     assert peak < 32 * _LONGEST
     assert "\n" not in said
     assert len(said) < 300 + len(str(file))
