@@ -17,7 +17,7 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import FLContextKey, RunProcessKey, SystemComponents
 from nvflare.apis.fl_context import FLContext
-from nvflare.apis.job_def import RunStatus
+from nvflare.apis.job_def import Job, JobMetaKey, RunStatus
 from nvflare.app_common.storages.filesystem_storage import FilesystemStorage
 
 from flareclust.protocol.schema import plain
@@ -68,7 +68,8 @@ class LostJobs(FLComponent):
     """Ends, in NVFlare's store, jobs that a server lost when it crashed, or that were about to start; and keeps the start of jobs going.
 
     NVFlare takes up none of them, and lists them as running, so that they can be neither aborted nor deleted. It also starts no job any
-    more, until the server is started again, once it could not write down what became of one, as on a full disk.
+    more, until the server is started again, once it could not write down what became of one, as on a full disk; and a job that it
+    could not start while the clock was ahead only when that time has come again.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -76,8 +77,19 @@ class LostJobs(FLComponent):
         if event_type != EventType.SYSTEM_BOOTSTRAP:
             return
         _end_lost_jobs(fl_ctx)
-        runner = fl_ctx.get_engine().job_runner
+        engine = fl_ctx.get_engine()
+        manager, runner = engine.get_component(SystemComponents.JOB_MANAGER), engine.job_runner
+        manager.get_jobs_to_schedule = partial(_waiting_jobs, manager.get_jobs_to_schedule)
         runner.run = partial(_start_jobs, runner, runner.run)
+
+
+def _waiting_jobs(ask: Callable[[FLContext], list[Job]], fl_ctx: FLContext) -> list[Job]:
+    """Return the jobs that wait for their start; the next try is due for those whose last one lies in the future."""
+    jobs = ask(fl_ctx)
+    for job in jobs:
+        if job.meta.get(JobMetaKey.LAST_SCHEDULE_TIME.value, 0.0) > time.time():
+            job.meta[JobMetaKey.LAST_SCHEDULE_TIME.value] = 0.0
+    return jobs
 
 
 def _start_jobs(runner: Any, start_jobs: Callable[[FLContext], None], fl_ctx: FLContext) -> None:

@@ -6,7 +6,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import uuid
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import MagicMock
@@ -18,6 +20,7 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.job_def_manager import SimpleJobDefManager
 from nvflare.apis.job_def import JobMetaKey, RunStatus
 from nvflare.apis.server_engine_spec import ServerEngineSpec
+from nvflare.app_common.job_schedulers.job_scheduler import SCHEDULE_RESULT_OK, DefaultJobScheduler
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 from flareclust.platform import server
@@ -133,6 +136,27 @@ def test_jobs_that_a_server_has_lost_end_when_it_starts_again(store):
     lost.handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
     ended = {"lost": RunStatus.ABANDONED, "dispatched": RunStatus.ABANDONED}
     assert statuses() == {name: status.value for name, status in (before | ended).items()}
+
+
+@pytest.mark.parametrize("ahead", [0.0, 3600.0])
+def test_a_job_that_was_tried_while_the_clock_was_ahead_is_tried_again_at_once(store, monkeypatch, ahead):
+    """NVFlare would let it wait for an hour, as sites had no time to answer; what was tried just now waits as NVFlare says."""
+    fl_ctx, manager, engine = store
+    job = str(uuid.uuid4())
+    manager.create({JobMetaKey.JOB_ID.value: job}, b"", fl_ctx)
+    manager.set_status(job, RunStatus.SUBMITTED, fl_ctx)
+    tried_last = {JobMetaKey.SCHEDULE_COUNT.value: 1, JobMetaKey.LAST_SCHEDULE_TIME.value: time.time() + ahead}
+    manager.update_meta(job, tried_last, fl_ctx)
+    engine.new_context.return_value = nullcontext(fl_ctx)
+    scheduler = DefaultJobScheduler(min_schedule_interval=600.0)
+    monkeypatch.setattr(scheduler, "_try_job", lambda job, context: (SCHEDULE_RESULT_OK, {}, ""))
+
+    def starts() -> bool:
+        return scheduler.schedule_job(manager, manager.get_jobs_to_schedule(fl_ctx), fl_ctx)[0] is not None
+
+    assert not starts()
+    instantiate_class("flareclust.engines.server.LostJobs", {}).handle_event(EventType.SYSTEM_BOOTSTRAP, fl_ctx)
+    assert starts() == bool(ahead)
 
 
 @pytest.mark.parametrize("status", [RunStatus.SUBMITTED, RunStatus.DISPATCHED])
