@@ -17,7 +17,7 @@ import pytest
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 
-from flareclust.platform import _private, job_monitor, simulator_watch
+from flareclust.platform import _private, controller, job_monitor, simulator_watch
 from flareclust.platform._private import _NAMES
 from flareclust.platform.controller import ClusteringController
 from flareclust.sites import running
@@ -38,7 +38,8 @@ MAY_GO = {
     "session that is closed ends connections that come to be meanwhile",
     "log_streaming": "platform/log_streaming.py, when NVFlare streams listed files only and makes no paths of what a site sends",
     "simulated": "platform/simulated.py, when NVFlare's simulator gives each process its own name and starts sites without a second's wait",
-    "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period",
+    "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period, and imports PyTorch only for jobs "
+    "that have sent tensors",
     "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace; _start_jobs, when NVFlare's server "
     "goes on to start jobs after an error",
     "job_monitor": "the words in platform/job_monitor.py and simulator_watch.py, when NVFlare's API says why a job failed",
@@ -284,6 +285,10 @@ BESIDE: dict[str, tuple[str, Callable[[], object]]] = {
             and in_source("nvflare.fuel.f3.sfm.conn_manager", "self.connectors: ", "connector.driver.shutdown()")
         ),
     ),
+    "the end of a job's downloads": (
+        "controller",
+        lambda: in_source("nvflare.apis.impl.wf_comm_server", "self._cleanup_inflight_tensor_downloads(fl_ctx)"),
+    ),
     "the communicator's pace": ("controller", lambda: WFCommServer(task_check_period=0.5)._task_check_period == 0.5),
     "names of a connection are compared": (
         "peers",
@@ -424,3 +429,8 @@ def test_nvflare_does_not_hand_on_the_pace_of_a_controller():
     communicator = WFCommServer()
     Controller.set_communicator(ClusteringController("feca", task_check_period=0.05), communicator)
     assert communicator._task_check_period != 0.05
+
+
+def test_nvflare_imports_pytorch_at_the_end_of_each_job():
+    """If this fails, so can what `set_communicator` does about the clean-up."""
+    assert f"from {controller._TENSORS} import" in inspect.getsource(WFCommServer._cleanup_inflight_tensor_downloads)

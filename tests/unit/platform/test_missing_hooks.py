@@ -2,14 +2,16 @@
 
 import io
 import json
+import sys
 import zipfile
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from nvflare.apis.controller_spec import TaskCompletionStatus
 from nvflare.apis.dxo import DXO, DataKind, from_shareable
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey
+from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
@@ -243,6 +245,19 @@ def test_a_communicator_that_looks_at_tasks_in_its_own_time_is_a_warning(caplog)
     del communicator._task_check_period
     ClusteringController("feca").set_communicator(communicator)
     assert "NVFlare looks at tasks in its own time" in caplog.text
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_the_end_of_a_job_loads_no_pytorch_unless_tensors_were_sent(monkeypatch, used):
+    cleaned = []
+    monkeypatch.setattr(WFCommServer, "_cleanup_inflight_tensor_downloads", lambda self, fl_ctx: cleaned.append(fl_ctx))
+    monkeypatch.delitem(sys.modules, "nvflare.app_opt.pt.tensor_downloader", raising=False)
+    communicator, fl_ctx = WFCommServer(), FLContext()
+    ClusteringController("feca").set_communicator(communicator)
+    if used:
+        monkeypatch.setitem(sys.modules, "nvflare.app_opt.pt.tensor_downloader", ModuleType("tensor_downloader"))
+    communicator.finalize_run(fl_ctx)
+    assert cleaned == [fl_ctx] * used
 
 
 # ---- what messages hold ----
