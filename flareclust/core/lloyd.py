@@ -16,10 +16,9 @@ from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.kernels import column_means, column_moments
 from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
-from flareclust.core.screen import Screen, labels_once, once_about, part_of_screen, screen_of
+from flareclust.core.screen import TILE, Screen, labels_once, once_about, part_of_screen, screen_of
 from flareclust.core.seeds import seeds_of
 from flareclust.core.threads import Team, team
-from flareclust.core.two_best import TILE
 
 #: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000

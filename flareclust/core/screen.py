@@ -17,9 +17,13 @@ import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.chunks import is_mapped
-from flareclust.core.runtime import kernel
+from flareclust.core.runtime import imported_later, kernel
 from flareclust.core.threads import ALONE, Team
-from flareclust.core.two_best import GROUP, TILE, two_best
+
+#: Rows of a tile, and centroids of a group.
+TILE, GROUP = 64, 5
+
+two_best = imported_later("flareclust.core.two_best", "two_best")
 
 _FAST = {"contract", "nsz", "nnan"}
 

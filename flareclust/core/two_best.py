@@ -19,9 +19,7 @@ import numpy as np
 from numba import njit, types
 
 from flareclust._foundation.typing import Array
-
-#: Rows of a tile, and centroids of a group.
-TILE, GROUP = 64, 5
+from flareclust.core.screen import GROUP, TILE
 
 #: Contraction to fused multiply-adds; sums are not reordered.
 _FAST = ("contract", "nsz", "nnan")
