@@ -110,7 +110,10 @@ def _more_seeds(
         _seeds_with(own, X, mass, tiles, points, closest, sums)
         best = best_candidate(sums)
         chosen[found] = rows[best]
-        ends[:] = np.cumsum(sums[1 + best])
+        total = 0.0
+        for t in range(ends.shape[0]):
+            total += sums[1 + best, t]
+            ends[t] = total
         found += 1
     return found
 
@@ -403,10 +406,11 @@ def candidates_of(
     X: FloatArray, weights: FloatArray, seed: FloatArray, closest: FloatArray, ends: FloatArray, uniforms: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Return the rows (c,) that numbers in [0, 1) draw after the latest seed, and points (1 + c, d): the seed and these rows."""
-    candidates = uniforms.shape[0]
+    candidates, d = uniforms.shape[0], X.shape[1]
     at, into, rows = np.empty(candidates), np.empty(candidates, np.int64), np.empty(candidates, np.int64)
-    points = np.empty((1 + candidates, X.shape[1]))
-    points[0] = seed
+    points = np.empty((1 + candidates, d))
+    for j in range(d):  # in loops: numba takes two seconds to compile assignments of arrays
+        points[0, j] = seed[j]
     last = np.searchsorted(ends, ends[-1])
     for t in range(candidates):
         at[t] = uniforms[t] * ends[-1]
@@ -414,7 +418,8 @@ def candidates_of(
         into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
     rows_drawn(X, weights, points[0], closest, ends, at, into, rows)
     for t in range(candidates):
-        points[1 + t] = X[rows[t]]
+        for j in range(d):
+            points[1 + t, j] = X[rows[t], j]
     return rows, points
 
 
@@ -455,6 +460,9 @@ def more_seeds(
         seeds_with(X, weights, tiles, points, closest, sums)
         best = best_candidate(sums)
         chosen[found] = rows[best]
-        ends[:] = np.cumsum(sums[1 + best])
+        total = 0.0
+        for t in range(ends.shape[0]):
+            total += sums[1 + best, t]
+            ends[t] = total
         found += 1
     return found
