@@ -142,6 +142,14 @@ def cluster_sums(
     """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
     sums[:] = 0.0
     mass[:] = 0.0
+    add_to_sums(X, weights, origin, labels, sums, mass)
+
+
+@kernel()
+def add_to_sums(
+    X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
+) -> None:
+    """Add what `cluster_sums` adds up, row after row, so that rows may come in parts."""
     if X.shape[1] == 2:  # where the loop over the features takes longer than the sums
         for i in range(X.shape[0]):
             c = np.uint64(labels[i])  # not negative, so that no index is wrapped

@@ -270,14 +270,23 @@ def _steps_of_team(
     status: int,
     screen: Screen,
 ) -> tuple[int, int]:
-    """Do what `kernels.lloyd_steps` does, bit for bit, in threads, but for the sums: two that divide these take longer than one."""
+    """Do what `kernels.lloyd_steps` does, bit for bit, in threads: one at a time adds rows up, in their order, while others label."""
     sums, mass = np.empty(centroids.shape), np.empty(len(centroids))
+
+    def label(part: slice) -> int:
+        within = part_of_screen(screen, part)
+        return kernels.label_rows(X[part], origin, centroids, labels[part], squared[part], within)
+
+    def add(part: slice) -> None:
+        kernels.add_to_sums(X[part], weights[part], origin, labels[part], sums, mass)
+
     for step in range(n_steps):
-        changed = _label_rows(own, X, origin, centroids, labels, squared, screen)
+        sums.fill(0.0)
+        mass.fill(0.0)
+        changed = sum(own.each_then(label, add, own.short_parts(len(X), TILE)))
         if changed == 0 and status != kernels.RELOCATED:
             _own_distances(own, X, centroids, labels, squared)
             return step + 1, kernels.SETTLED
-        kernels.cluster_sums(X, weights, origin, labels, sums, mass)
         status = kernels.MOVING
         if mass.min() == 0.0:
             _own_distances(own, X, centroids, labels, squared)

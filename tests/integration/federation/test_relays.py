@@ -1,14 +1,17 @@
 """Sites that reach the server through relays, with mTLS on both connections."""
 
 import json
+import shutil
 import socket
 import ssl
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import ADMIN, Federation
+from harness import ADMIN, Federation, wait_until
 from jobs import Job
 
 from flareclust.engines.inprocess import run_inprocess
@@ -16,12 +19,17 @@ from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
 from flareclust.sites.running import protection
 from flareclust.testing import iid_sites
+from tests.kit_certificates import renew
 from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
 
 RELAYS = {"relay-north": ("bergen", "oslo"), "relay-south": ("rome",)}
 SITES = tuple(site for sites in RELAYS.values() for site in sites)
+
+#: How many seconds a relay's certificate lasts: two minutes, or so many times what the machine needs to renew it.
+LIFE, STARTS = 120, 6
+
 OPTIONS = JobOptions(k=5, seed=3, min_sites=len(SITES))
 
 
@@ -39,8 +47,21 @@ def rows_of(federation: Federation, site: str) -> Path:
     return federation.kit(site) / "rows.npy"
 
 
-def test_a_job_through_relays_equals_one_process_bit_for_bit(relayed):
-    """In one process is as without relays, which test_same_result shows."""
+def renew_relay(federation: Federation, relay: str, lasts: timedelta) -> datetime:
+    """Give a relay a new `startup/` and start it again; return when its new certificate ends."""
+    ends = renew(federation.kits.parent / "state" / "cert.json", [relay], lasts)
+    made = federation.provision(federation.kits.parents[1])
+    federation.stop(relay)
+    shutil.rmtree(federation.kit(relay) / "startup")
+    shutil.copytree(made / relay / "startup", federation.kit(relay) / "startup")
+    federation.start(relay)
+    federation.wait_connected([site for site in SITES if site not in RELAYS[relay]])
+    federation.wait_connected()
+    return ends
+
+
+def check_job(relayed: Federation) -> None:
+    """A job has all sites, and its result is that of one process."""
     files = {site: rows_of(relayed, site) for site in SITES}
     there = Job(relayed, get("lloyd"), OPTIONS).outcome()
     here = run_inprocess(get("lloyd"), {}, files, OPTIONS)
@@ -49,6 +70,11 @@ def test_a_job_through_relays_equals_one_process_bit_for_bit(relayed):
     assert set(there.arrays) == set(here.arrays)
     for array, value in here.arrays.items():
         np.testing.assert_array_equal(there.arrays[array], value, err_msg=array)
+
+
+def test_a_job_through_relays_equals_one_process_bit_for_bit(relayed):
+    """In one process is as without relays, which test_same_result shows."""
+    check_job(relayed)
 
 
 def test_the_server_has_the_connections_of_relays_only(relayed):
@@ -77,3 +103,18 @@ def test_a_relay_takes_no_connection_without_a_certificate(relayed):
         pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"),
     ):
         connection.recv(1)
+
+
+@pytest.mark.nightly
+def test_a_relay_goes_on_with_renewed_certificates_after_the_end_of_the_old_ones(relayed):
+    """Its sites connect again by themselves, with their own kits as they are."""
+    relay = "relay-north"
+    began = time.monotonic()
+    renew_relay(relayed, relay, timedelta(days=1))
+    life = timedelta(seconds=max(LIFE, STARTS * (time.monotonic() - began)))
+    ends = renew_relay(relayed, relay, life)
+    check_job(relayed)
+    renew_relay(relayed, relay, timedelta(days=1))
+    assert datetime.now(timezone.utc) < ends, "the machine was too slow for what is to be shown"
+    wait_until(lambda: datetime.now(timezone.utc) > ends, "the first certificates have ended", 2 * life.total_seconds())
+    check_job(relayed)

@@ -1,6 +1,8 @@
 """Bits do not depend on the number of threads: one, as many as units of rows, and more than there is work for."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from flareclust.core.lloyd import assign, kmeans, lloyd, moments
 from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.threads import THREADS, Team, allowed_threads, set_threads, team
+from tests.patience import PATIENCE
 
 #: Rows, columns, clusters: with and without tiles, screens, grids and whole lines of columns, and fewer rows than threads.
 SHAPES = [
@@ -30,6 +33,7 @@ NUMBERS = (1, 2, 3, 8, 16)
 @pytest.fixture(autouse=True)
 def small_work_is_divided(monkeypatch):
     monkeypatch.setattr(threads, "_SMALL", 0)
+    monkeypatch.setattr(threads, "_SHORT", 64)
     monkeypatch.setenv(THREADS, "1")  # so that it is put back
     monkeypatch.delenv(THREADS)
 
@@ -129,3 +133,28 @@ def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, text):
     monkeypatch.setenv(THREADS, text)
     with pytest.raises(UserError, match="FLARECLUST_THREADS must be an integer from 1 on"):
         allowed_threads()
+
+
+def test_what_follows_the_work_follows_in_the_order_of_the_parts():
+    """Also where threads finish the parts in another order; here the first one is done last."""
+    followed, rest = [], threading.Event()
+    parts = [slice(i, i + 1) for i in range(9)]
+
+    def work(part):
+        if part.start == 0:
+            assert rest.wait(PATIENCE)
+        elif part.start == 8:
+            rest.set()
+        return part.start
+
+    with ThreadPoolExecutor(3) as pool:
+        found = Team(4, pool).each_then(work, lambda part: followed.append(part.start), parts)
+    assert found == followed == list(range(9))
+
+
+def test_an_error_in_the_work_is_raised():
+    def work(part):
+        raise ValueError(part.start)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match=r"[01]"):
+        Team(2, pool).each_then(work, work, [slice(0, 1), slice(1, 2)])
