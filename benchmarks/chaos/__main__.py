@@ -156,6 +156,7 @@ def main() -> int:
     for first in range(0, len(left), _TOGETHER):
         with Shaken().running() as federation:
             for seed in left[first : first + _TOGETHER]:
+                federation.start_afresh()
                 record = carry_out(federation, Schedule.of(seed))
                 with asked.out.open("a") as file:
                     file.write(json.dumps(record) + "\n")

@@ -29,6 +29,10 @@ _DISK = "400m"
 #: Seconds after which the server counts a site as gone.
 HEART_BEAT = 20
 
+#: Crashes of the server after which an operator starts it: NVFlare's script gives up at the fifth start within 300 s of the one before,
+#: and a full disk can cost a start, too.
+_MOST_CRASHES = 2
+
 #: The furthest jump of a clock, in seconds, and the longest delay of a slow link.
 _JUMP, _DELAY = 7200, 0.3
 
@@ -53,6 +57,7 @@ class Shaken(Federation):  # type: ignore[misc]
 
     def __init__(self, relays: Mapping[str, Sequence[str]] | None = None) -> None:
         self.mounted: list[Path] = []
+        self._crashes = 0
         super().__init__(SITES, relays=relays, make_network=_Bridged, heart_beat_timeout=HEART_BEAT)
         parts = iid_sites(m=len(SITES), k=5)[0].values()
         for host in self.hosts:
@@ -99,6 +104,13 @@ class Shaken(Federation):  # type: ignore[misc]
                 raise
             yield self
 
+    def start_afresh(self) -> None:
+        """Start the server by hand where it has crashed so often that NVFlare's script would soon start it no more."""
+        if self._crashes >= _MOST_CRASHES:
+            self._crashes = 0
+            self.restart(SERVER)
+            self.wait_connected()
+
     def close(self) -> None:
         """Stop everything and remove network, disks and folder; safe to call again."""
         with suppress(AttributeError):  # before there were kits
@@ -116,6 +128,7 @@ class Shaken(Federation):  # type: ignore[misc]
             case "kill":
                 processes.kill(processes.job_of_kit(kit))
             case "restart" if host == SERVER:
+                self._crashes += 1
                 self.crash_server()
             case "restart":
                 self.restart(host)

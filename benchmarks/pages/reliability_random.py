@@ -39,6 +39,7 @@ FOUND = (
     (53, "the server's clock two hours back when a user connects, with certificates that are minutes old", "the sentence named another provisioning as the only cause", "it names the clocks, too"),
     (128, "a site's clock jumps, the server is started again meanwhile, on a busy machine", "the site was not connected 120 s later", "as promised when it was repeated; the cause is not known"),
     (167, "the server's link down, its clock jumps, and a site's power cut, all within 10 s", "a job went on until its deadline of three times `task_timeout`, and ended there", "NVFlare tries again to start a job some time after its last try, which lay more than an hour ahead when the clock was back; `LostJobs` has it tried at once"),
+    (203, "the server crashes, the fifth time in some minutes over four schedules", "NVFlare's script did not start the server again", "so it is: [start it by hand](operations-site.md#start-and-stop), or under systemd; the schedules do so after every second crash"),
 )  # fmt: skip
 
 #: Seeds that broke a promise and are not mended; their rows above say what is known.

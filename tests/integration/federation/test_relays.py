@@ -28,7 +28,7 @@ RELAYS = {"relay-north": ("bergen", "oslo"), "relay-south": ("rome",)}
 SITES = tuple(site for sites in RELAYS.values() for site in sites)
 
 #: How many seconds a relay's certificate lasts: two minutes, or so many times what the machine needs to renew it.
-LIFE, STARTS = 120, 6
+LIFE, STARTS = 120, 3
 
 OPTIONS = JobOptions(k=5, seed=3, min_sites=len(SITES))
 
@@ -48,14 +48,14 @@ def rows_of(federation: Federation, site: str) -> Path:
 
 
 def renew_relay(federation: Federation, relay: str, lasts: timedelta) -> datetime:
-    """Give a relay a new `startup/` and start it again; return when its new certificate ends."""
+    """Give a relay a new `startup/` and start it again, once the server has missed its sites; return when its new certificate ends."""
     ends = renew(federation.kits.parent / "state" / "cert.json", [relay], lasts)
     made = federation.provision(federation.kits.parents[1])
     federation.stop(relay)
     shutil.rmtree(federation.kit(relay) / "startup")
     shutil.copytree(made / relay / "startup", federation.kit(relay) / "startup")
-    federation.start(relay)
     federation.wait_connected([site for site in SITES if site not in RELAYS[relay]])
+    federation.start(relay)
     federation.wait_connected()
     return ends
 
