@@ -17,6 +17,7 @@ from flareclust.testing import iid_sites
 from_tests()
 
 import clock
+import disk
 import network
 import processes
 from harness import LEAD, Federation, wait_until
@@ -33,8 +34,8 @@ HEART_BEAT = 20
 #: and a full disk can cost a start, too.
 _MOST_CRASHES = 2
 
-#: The furthest jump of a clock, in seconds, and the longest delay of a slow link.
-_JUMP, _DELAY = 7200, 0.3
+#: The furthest jump of a clock, in seconds, the longest delay of a slow link, and of a write to a slow disk, in milliseconds.
+_JUMP, _DELAY, _WRITE = 7200, 0.3, 250
 
 _BITS = 1_000_000 / 8
 
@@ -63,6 +64,7 @@ class Shaken(Federation):  # type: ignore[misc]
         for host in self.hosts:
             self._give_disk(self.kit(host))
             clock.jump(self._clock(host), 0)
+            disk.hold_up(self._delay(host), 0)
         for site, rows in zip(SITES, parts, strict=True):
             self.rows(site).parent.mkdir()
             np.save(self.rows(site), rows)
@@ -87,10 +89,16 @@ class Shaken(Federation):  # type: ignore[misc]
     def _clock(self, host: str) -> Path:
         return Path(self.folder) / f"{host}.clock"
 
+    def _delay(self, host: str) -> Path:
+        return Path(self.folder) / f"{host}.delay"
+
     def start(self, *hosts: str, env: Mapping[str, str] | None = None) -> None:
-        """Start hosts, each with its own clock."""
+        """Start hosts, each with its own clock and disk."""
         for host in hosts:
-            super().start(host, env={**(clock.shifted(self.folder, self._clock(host)) or {}), **(env or {})})
+            own = clock.shifted(self.folder, self._clock(host)) or {}
+            slow = disk.slow(self.folder, self.kit(host), self._delay(host)) or {}
+            both = " ".join(part["LD_PRELOAD"] for part in (own, slow) if part)
+            super().start(host, env={**own, **slow, "LD_PRELOAD": both, **(env or {})})
 
     @contextmanager
     def running(self) -> Iterator["Shaken"]:
@@ -146,6 +154,8 @@ class Shaken(Federation):  # type: ignore[misc]
                 clock.jump(self._clock(host), round((2 * fault.size - 1) * _JUMP))
             case "full disk":
                 _fill(kit / "ballast")
+            case "slow disk":
+                disk.hold_up(self._delay(host), round(_WRITE * (0.1 + 0.9 * fault.size)))
 
     def end(self, fault: Fault) -> None:
         """Let what lasts of a fault be over."""
@@ -163,6 +173,8 @@ class Shaken(Federation):  # type: ignore[misc]
                 clock.jump(self._clock(host), 0)
             case "full disk":
                 (self.kit(host) / "ballast").unlink(missing_ok=True)
+            case "slow disk":
+                disk.hold_up(self._delay(host), 0)
 
     def long_processes(self, host: str) -> list[psutil.Process]:
         """Return the processes of a host that outlive jobs, without the script that starts them again."""

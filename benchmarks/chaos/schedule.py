@@ -23,6 +23,12 @@ FAULTS: Mapping[str, tuple[float, float]] = MappingProxyType(
     }
 )
 
+#: Further ones, of seeds from this one on, so that those before stand for what they stood for.
+LATER, LATER_FROM = (
+    MappingProxyType({"slow disk": (2.0, 2.0)}),
+    300,
+)  # each write to the kit's disk takes up to a quarter of a second
+
 #: The longest that a fault lasts, and the latest that one begins, in seconds.
 LONGEST, LATEST = 40.0, 14.0
 
@@ -45,7 +51,7 @@ JOBS: Mapping[str, tuple[str, Mapping[str, object], bool]] = MappingProxyType(
 class Fault:
     """What happens to a host, from when on and for how long, in seconds after the jobs were submitted.
 
-    `size` of [0, 1) says how much of it: of the delay of a slow link, and of the jump of a clock (from -2 h to 2 h).
+    `size` of [0, 1) says how much of it: of the delay of a slow link or disk, and of the jump of a clock (from -2 h to 2 h).
     """
 
     kind: str
@@ -72,7 +78,8 @@ class Schedule:
         """Return the schedule that a seed stands for: one or two jobs, and one to three faults."""
         rng = np.random.default_rng(seed)
         jobs = rng.choice(list(JOBS), size=int(rng.integers(1, 3)), replace=False).tolist()
-        kinds, weights = list(FAULTS), np.array(list(FAULTS.values())).T
+        possible = {**FAULTS, **(LATER if seed >= LATER_FROM else {})}
+        kinds, weights = list(possible), np.array(list(possible.values())).T
         faults = []
         for _ in range(int(rng.choice([1, 1, 2, 3]))):
             at_server = rng.random() < 0.25

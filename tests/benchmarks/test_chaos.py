@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.chaos import oracle, soak
 from benchmarks.chaos.oracle import options_of, silent_twin, wrong_in_failure, wrong_in_result, wrong_in_time
-from benchmarks.chaos.schedule import FAULTS, JOBS, LATEST, SERVER, SITES, Fault, Schedule
+from benchmarks.chaos.schedule import FAULTS, JOBS, LATER, LATER_FROM, LATEST, SERVER, SITES, Fault, Schedule
 from benchmarks.pages.reliability_random import WORDS, added, counted
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
@@ -34,10 +34,12 @@ def outcome(job, files):
 
 
 def test_a_seed_is_always_the_same_schedule_and_all_faults_come_up_at_server_and_sites():
-    schedules = [Schedule.of(seed) for seed in range(300)]
+    schedules = [Schedule.of(seed) for seed in range(LATER_FROM)]
     assert schedules[:20] == [Schedule.of(seed) for seed in range(20)]
     faults = [fault for schedule in schedules for fault in schedule.faults]
-    assert {fault.kind for fault in faults} == set(FAULTS) == set(WORDS)
+    assert {fault.kind for fault in faults} == set(FAULTS)
+    later = {fault.kind for seed in range(LATER_FROM, 2 * LATER_FROM) for fault in Schedule.of(seed).faults}
+    assert later == {*FAULTS, *LATER} == set(WORDS)
     assert {fault.host for fault in faults} == {SERVER, *SITES}
     assert {fault.kind for fault in faults if fault.host == SERVER} == {k for k, own in FAULTS.items() if own[1]}
     assert {job for schedule in schedules for job in schedule.jobs} == set(JOBS)
@@ -134,3 +136,13 @@ def test_counts_of_two_runs_are_those_of_all_their_records():
     first = [{"seed": 3, "faults": ["kill west at 1 s"], "jobs": [job], "wrong": ["hangs"]}]
     second = [{"seed": 4, "faults": ["cut east at 2 s", "kill east at 3 s"], "jobs": [job, job], "wrong": []}]
     assert added(counted(first), counted(second)) == counted(first + second)
+
+
+def test_a_slow_disk_counts_as_no_slow_link():
+    record = {
+        "seed": 301,
+        "faults": ["slow disk east at 1.0 s for 2.0 s", "slow west at 1.0 s for 2.0 s"],
+        "jobs": [],
+        "wrong": [],
+    }
+    assert {kind: n for kind, n in counted([record])["faults"].items() if n} == {"slow": 1, "slow disk": 1}

@@ -3,9 +3,9 @@
 The shift is a number of seconds, or is read anew from a file each time, so that clocks of running processes can jump. Only CLOCK_REALTIME is shifted, as on a machine with a wrong date; what waits for so and so long goes by another clock.
 """
 
-import shutil
-import subprocess
 from pathlib import Path
+
+import preloads
 
 SOURCE = r"""
 #define _GNU_SOURCE
@@ -60,19 +60,10 @@ def shifted(folder: Path, seconds: int | Path) -> dict[str, str] | None:
 
     In place of the seconds a file may hold them, as `jump` writes it.
     """
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
-    source, library = folder / "clock.c", folder / "clock.so"
-    if not library.exists():
-        source.write_text(SOURCE)
-        command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
-        subprocess.run(command, check=True, capture_output=True)
-    return {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(seconds)}
+    library = preloads.compiled(folder, "clock", SOURCE)
+    return None if library is None else {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(seconds)}
 
 
 def jump(file: Path, seconds: int) -> None:
     """Set by how much the clocks of a file's host are wrong."""
-    file.touch()
-    with file.open("r+b") as shift:
-        shift.write(seconds.to_bytes(8, "little", signed=True))
+    preloads.set_number(file, seconds)

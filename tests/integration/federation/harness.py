@@ -34,7 +34,7 @@ __all__ = ["ADMIN", "LEAD", "MEMBER", "SERVER", "Federation", "started", "submit
 FOLDERS = "fcf-"
 
 #: What processes of jobs need here beside what jobs need: to be found again, to be measured, and to have a wrong clock.
-PASSED_ON = (MARK, "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "CLOCK_SHIFT")
+PASSED_ON = (MARK, "COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG", "CLOCK_SHIFT", "DISK_KIT", "DISK_DELAY")
 
 T = TypeVar("T")
 
