@@ -158,7 +158,7 @@ def run(
         if progress:
             follow = terminal.progress(experiment)
         else:
-            terminal.say_if_compiling()
+            terminal.compile_if_first()
     folder, again = None if out is None else Path(out), None if resume is None else str(resume)
     with follow as show:
         return run_experiment(

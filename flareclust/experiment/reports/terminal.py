@@ -17,7 +17,7 @@ from rich.text import Text
 from flareclust._foundation.display import number_or_dash, printable, shortened, shown, some
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
-from flareclust.core.compiled import compiles_first
+from flareclust.core.compiled import compile_side_by_side, compiles_first
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.moved import Moved
@@ -118,10 +118,11 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: update(description=f"repeat {done} of {total}", completed=done, total=total)
 
 
-def say_if_compiling() -> None:
-    """Say on stderr that a first run compiles, which takes seconds without another sign of life."""
+def compile_if_first() -> None:
+    """Compile before a first run, and say so on stderr, as it takes seconds without another sign of life."""
     if compiles_first():  # plain, since a console makes a part of a notebook's page of it
         print("compiling the numeric kernels, once for this installation: some tens of seconds", file=sys.stderr)
+        compile_side_by_side()
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def progress(experiment: Experiment) -> Iterator[OnRound]:
     if not (console.is_terminal or console.is_jupyter):
         yield lambda record: None
         return
-    say_if_compiling()
+    compile_if_first()
     columns = SpinnerColumn(), _ABOUT, BarColumn(20), TimeElapsedColumn()
     with bar_of(*columns, about=f"{experiment.name}: starting") as update:
 

@@ -23,6 +23,14 @@ def cache(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def compiling(monkeypatch):
+    """An entry for each time that kernels would be compiled in processes."""
+    found = []
+    monkeypatch.setattr(terminal, "compile_side_by_side", lambda: found.append(1))
+    return found
+
+
 def keep(cache, age=0.0, version=f"{sys.version_info.major}{sys.version_info.minor}"):
     file = cache / f"kernels.nearest_centroids-64.py{version}.nbi"
     file.touch()
@@ -51,7 +59,28 @@ def test_the_real_kernel_has_what_is_looked_at():
     assert not compiled.compiles_first()
 
 
-def test_an_interactive_first_run_says_so_once_and_a_program_does_not(cache, monkeypatch, capsys):
+def test_each_part_is_compiled_in_a_process_of_its_own(monkeypatch):
+    """None where it would share the only core."""
+    started = []
+
+    class Process:
+        def __init__(self, command, **streams):
+            started.append(command)
+
+        __enter__ = __exit__ = lambda self, *error: None
+
+    monkeypatch.setattr(compiled.subprocess, "Popen", Process)
+    monkeypatch.setattr(compiled, "usable_cores", lambda: 1)
+    compiled.compile_side_by_side()
+    assert started == []
+    monkeypatch.setattr(compiled, "usable_cores", lambda: 2)
+    compiled.compile_side_by_side()
+    assert [command[:2] for command in started] == [[sys.executable, "-c"]] * 2
+    for _, _, code in started:
+        exec(code)
+
+
+def test_an_interactive_first_run_says_so_once_and_a_program_does_not(cache, compiling, monkeypatch, capsys):
     sites = {"north": [[0.0], [1.0], [5.0]], "south": [[0.0], [5.0], [6.0]]}
     flareclust.run("lloyd", sites, 2)
     assert capsys.readouterr().err == ""
@@ -65,6 +94,7 @@ def test_an_interactive_first_run_says_so_once_and_a_program_does_not(cache, mon
     assert capsys.readouterr().err == ""
 
 
-def test_a_command_on_a_terminal_says_so(cache, monkeypatch, capsys):
-    terminal.say_if_compiling()
+def test_a_command_on_a_terminal_says_so(cache, compiling, capsys):
+    terminal.compile_if_first()
     assert "compiling the numeric kernels" in capsys.readouterr().err
+    assert compiling == [1]
