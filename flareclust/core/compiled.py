@@ -15,7 +15,7 @@ from flareclust.core.disclosure import describable
 from flareclust.core.dp.sums import add_rows
 from flareclust.core.group_kernels import add_means, columns_that_vary, rows_unlike, squares_of_each
 from flareclust.core.kernels import nearest_centroids
-from flareclust.core.lloyd import assign, cluster_statistics, lloyd, recompute_centroids
+from flareclust.core.lloyd import Clustering, assign, cluster_statistics, lloyd, recompute_centroids
 from flareclust.core.pyramid import build, pyramid_steps
 from flareclust.core.screen import labels_once
 from flareclust.core.seeds import farthest_first, kmeans_plusplus
@@ -33,7 +33,7 @@ def compiles_first() -> bool:
 
 
 def compile_side_by_side() -> None:
-    """Compile the kernels in processes of their own, which keep them on disk; nothing where there is one core, or no Python to start."""
+    """Compile what every k-means needs in two processes, which keep it on disk; nothing where there is one core, or no Python to start."""
     if usable_cores() == 1 or not sys.executable:
         return
     codes = [f"from flareclust.core import compiled; compiled.{part.__name__}()" for part in (iterations, starts)]
@@ -48,34 +48,39 @@ def warm_up() -> None:
     """Compile every kernel of reading tables, of k-means and of private sums, or load it from the cache on disk."""
     iterations()
     starts()
+    _rest()
 
 
 def iterations() -> None:
-    """Compile the iterations of k-means, labels, and what is asked of clusters."""
-    X, ones = _rows()
-    found = lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
-    recompute_centroids(X, found)
-    describable(X, found.labels, found.centroids, 1)
-    cluster_statistics(X, found.labels, found.centroids)
-    labels, _ = assign(X, X[:2])
-    labels_once(X, X[0], 0.25, X[:2], labels)
-    pyramid = build(X, ones, np.zeros(2), 1, 3.0)
-    assert pyramid is not None
-    pyramid_steps(pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)
+    """Compile the iterations of k-means, which takes as long as the next part."""
+    X, _ = _rows()
+    lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
 
 
 def starts() -> None:
-    """Compile the starts of k-means, and the rest."""
+    """Compile the starts of k-means, and what is asked of its clusters."""
     X, ones = _rows()
-    labels = np.array([0, 1, 1])
+    labels, centroids = np.array([0, 1, 1]), X[:2]
     kmeans_plusplus(X, 2, np.random.default_rng(0))
+    recompute_centroids(X, Clustering(centroids, labels, np.array([1, 2]), 0.0, 1))
+    describable(X, labels, centroids, 1)
+    cluster_statistics(X, labels, centroids)
+    columns_that_vary(X, labels, 2)
+    squares_of_each(X, labels, centroids)
+    rows_unlike(X, X[0])
+    add_means(centroids, ones[:2], labels[:2], centroids.copy(), np.zeros(2, np.bool_), np.zeros((2, 2)))
+    assessment_sums(X, centroids)
+
+
+def _rest() -> None:
+    X, ones = _rows()
+    labels, _ = assign(X, X[:2])
+    labels_once(X, X[0], 0.25, X[:2], labels)
     farthest_first(X, 2, [0])
     farthest_first(np.eye(5), 2, [0])
-    columns_that_vary(X, labels, 2)
-    squares_of_each(X, labels, X[:2])
-    rows_unlike(X, X[0])
-    add_means(X[:2], ones[:2], labels[:2], X[:2].copy(), np.zeros(2, np.bool_), np.zeros((2, 2)))
-    assessment_sums(X, X[:2])
+    pyramid = build(X, ones, np.zeros(2), 1, 3.0)
+    assert pyramid is not None
+    pyramid_steps(pyramid, np.zeros(2), X[:2].copy(), np.full((2, 2), np.nan), 1, 0.0)
     ones.flags.writeable = False
     turn((ones,) * TURNED, np.zeros(TURNED, np.int64), np.empty((3, 1)))
     add_rows(np.ones((3, 4), np.int64), labels, np.zeros((2, 4), np.int64))
