@@ -2,7 +2,7 @@
 
 import re
 
-__version__ = "0.3.0.dev5"
+__version__ = "0.3.0.dev6"
 
 #: Rises when sites or server compute other numbers from the same rows, though what they send looks the same.
 REVISION = 1

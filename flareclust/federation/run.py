@@ -21,13 +21,13 @@ assessment there are no metrics.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.errors import JobFailed
+from flareclust._foundation.errors import BadMessage, JobFailed
 from flareclust._foundation.typing import Message
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
@@ -35,11 +35,14 @@ from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, Sampling, SecureExchanges
 from flareclust.federation.outcome_exchanges import outcomes_of_clusters
 from flareclust.federation.profile_exchanges import describe_clusters
+from flareclust.federation.rows_read import READ, reading_steps
 from flareclust.federation.server import ServerJob
 from flareclust.preparation.settings import TrimParams
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
+from flareclust.protocol import cluster_arrays as keys
 from flareclust.protocol.outcome import Outcome
+from flareclust.protocol.replies import ALL
 from flareclust.protocol.rounds import Round
 
 if TYPE_CHECKING:
@@ -128,9 +131,10 @@ def run_federation(
     described = options.assess and options.profile
     profiles, unprofiled = describe_clusters(exchanges, round_, job) if described else ({}, [])
     outcomes, unknown = _outcomes(exchanges, round_, job, options)
+    read = _rows_read(exchanges, round_, job) if options.assess else {}
     counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
     return Outcome(
-        arrays={**job.result(round_), **profiles, **outcomes},
+        arrays={**job.result(round_), **profiles, **outcomes, **read},
         metrics=metrics,
         rounds=exchanges.records,
         sites=exchanges.sites,
@@ -158,6 +162,25 @@ def _outcomes(
     if options.outcomes is None or not options.assess:
         return {}, []
     return outcomes_of_clusters(exchanges, round_, job, OutcomeForm.of(np.array(options.outcomes)))
+
+
+def _rows_read(exchanges: Exchanges, round_: Round[Any], job: ServerJob) -> Message:
+    """Return arrays about the rows that sites read, in the order of `READ`; none where no schema was used, or too few sites answer."""
+    steps = [step for step in reading_steps(job.params) if step in job.steps]
+    if not steps:
+        return {}
+    before, exchanges.undescribed = exchanges.undescribed, {}
+    asked = replace(round_, step=steps[0])
+    try:
+        replies = exchanges.describe(ExchangeRequest(job.schema(asked.step), asked.step, asked, [], {}))
+    except (JobFailed, BadMessage):
+        return {}
+    finally:
+        exchanges.undescribed = before
+    exchanges.record(asked.step, replies, round_.index, 0.0, {})
+    numbers = np.array([[reply[name] for name in READ.fields] for reply in replies.values()])
+    sites = [] if ALL in replies else list(replies)
+    return {keys.ROWS_READ: numbers, keys.ROWS_READ_SITES: np.array(sites, dtype=np.str_)}
 
 
 def _outlying(job: ServerJob, round_: Round[Any], totals: Message) -> list[str]:

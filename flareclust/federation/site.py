@@ -21,6 +21,7 @@ from flareclust.federation.assessment import Assessment, Placing
 from flareclust.federation.noisy_outcomes import NoisyOutcomes
 from flareclust.federation.outcomes import ClusterOutcomes
 from flareclust.federation.profiles import ClusterProfiles
+from flareclust.federation.rows_read import ReadRows
 from flareclust.federation.stages import CentroidStage, RowStage, SchemaStage
 from flareclust.preparation import settings
 from flareclust.preparation.different import Description
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 #: The phases of a job before and after the rounds of its algorithm.
 PHASES: tuple[tuple[type[Phase], ...], tuple[type[Phase], ...]] = (
     (Keys, ColumnNames, ColumnSpreads, Description),
-    (Assessment, NoisyAssessment, Placing, ClusterProfiles, ClusterOutcomes, NoisyOutcomes),
+    (Assessment, NoisyAssessment, Placing, ClusterProfiles, ClusterOutcomes, NoisyOutcomes, ReadRows),
 )
 
 

@@ -16,6 +16,7 @@ from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.outcomes import outcome_steps
 from flareclust.federation.profiles import profiling_steps
+from flareclust.federation.rows_read import reading_steps
 from flareclust.federation.server import ServerJob
 from flareclust.federation.site import steps_of_member, steps_to_end
 from flareclust.platform.controller import ClusteringController
@@ -86,7 +87,11 @@ def build_job(
     if tasks is None:
         profiling = profiling_steps(executor.params, secure=sums is not None) if options.profile else ()
         tasks = _steps_of(executor, secure=sums is not None)
-        tasks += [name for name in (*profiling, *outcome_steps(options.outcomes)) if name in executor.job_steps()]
+        tasks += [
+            name
+            for name in (*profiling, *outcome_steps(options.outcomes), *reading_steps(executor.params))
+            if name in executor.job_steps()
+        ]
     if sites is None:
         job.to_clients(executor, tasks=list(tasks))
     for site in sites or ():

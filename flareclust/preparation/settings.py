@@ -23,7 +23,7 @@ _COMPARE = ("none", "names", "spread")
 class TableParams(Params):
     """Parameters of every algorithm with sites."""
 
-    table_schema: str | None = site(
+    table_schema: str | None = both(
         None, "Fingerprint of the schema by which sites must have read their rows; None for any table."
     )
 

@@ -45,12 +45,16 @@ _OF_ALL = (
     StepName.PROFILE_KNOWN_BINS,
     StepName.OUTCOME_COUNTS,
     StepName.OUTCOME_SUMS,
+    StepName.ROWS_READ,
 )
 
 #: The steps after which a job has nothing more to ask, but for profiles and outcomes after the assessment, and so many of each.
 _LAST = (StepName.ASSESS, StepName.PLACE, *StepName.PROFILING)
 _MOST_PROFILING, _MOST_OUTCOMES = 5, 2
 _OUTCOMES = (StepName.OUTCOME_COUNTS, StepName.OUTCOME_SUMS)
+
+#: What may be asked once, whatever else is asked.
+_ONCE = (StepName.OWN_CLUSTERS, StepName.ROWS_READ)
 
 
 @dataclass(frozen=True)
@@ -114,8 +118,11 @@ class PolicyEnforcer:
             raise _against(f"was asked for the step {step} of round {round_} before")
         if step in StepName.PROFILING:
             outcomes = step in _OUTCOMES
-            asked = sum(name in StepName.PROFILING and (name in _OUTCOMES) == outcomes for name, _ in before)
-            again = step == StepName.OWN_CLUSTERS and any(name == step for name, _ in before)
+            kind = [
+                name for name in StepName.PROFILING if name != StepName.ROWS_READ and (name in _OUTCOMES) == outcomes
+            ]
+            asked = 0 if step == StepName.ROWS_READ else sum(name in kind for name, _ in before)
+            again = step in _ONCE and any(name == step for name, _ in before)
             late = (
                 again
                 or asked >= (_MOST_OUTCOMES if outcomes else _MOST_PROFILING)

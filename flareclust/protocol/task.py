@@ -74,6 +74,9 @@ class StepName:
     #: What is asked last where the sites' tables have outcomes: numbers of rows by cluster and outcome, or sums of a number.
     OUTCOME_COUNTS, OUTCOME_SUMS = "outcome_counts", "outcome_sums"
 
+    #: What jobs whose tables are read by a schema ask at the end, once: rows of the tables, and which of them took no part.
+    ROWS_READ = "rows_read"
+
     #: What may follow the assessment.
     PROFILING = (
         OWN_CLUSTERS,
@@ -85,6 +88,7 @@ class StepName:
         PROFILE_TOTALS,
         OUTCOME_COUNTS,
         OUTCOME_SUMS,
+        ROWS_READ,
     )
 
     #: What federated averaging asks (`flareclust.personal`): columns and classes of the rows, training, and a last test. Where

@@ -18,7 +18,7 @@ import pytest
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust.core.outcomes import OutcomeForm
-from flareclust.data.tables import Table
+from flareclust.data.tables import RowsRead, Table
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import Algorithm, algorithms, executors, get
@@ -53,6 +53,7 @@ VARIANTS: tuple[dict[str, Any], ...] = (
     {"missing": "mean", "scale": "robust"},
     {"start": "mixtures", "covariance": "full"},
     {"start": "mixtures", "covariance": "diag"},
+    {"table_schema": "agreed"},
 )
 #: Forms of the outcomes that tables have in jobs without settings; each is asked for in a step of its own.
 OUTCOMES = (OutcomeForm("category", values=2), OutcomeForm("number"))
@@ -80,7 +81,11 @@ def tables(algorithm: Algorithm, gaps: bool, form: OutcomeForm | None) -> dict[s
         sites = {site: rows.copy() for site, rows in iid_sites(m=3, k=K)[0].items()}
         for rows in sites.values():
             rows[::9, 0] = np.nan if gaps else rows[::9, 0]
-        found = {site: Table(rows, ("age", "ward=1", "ward=2")) for site, rows in sites.items()}
+        read = RowsRead(of=len(rows) + 40, gaps=40)
+        found = {
+            site: Table(rows, ("age", "ward=1", "ward=2"), schema="agreed", rows_read=read)
+            for site, rows in sites.items()
+        }
     if form is None:
         return found
     about = tuple(form.numbers.tolist())

@@ -21,6 +21,7 @@ from flareclust._foundation.display import in_unit, shown, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.profiles import moments_of_all
 from flareclust.data.cells import log_helps, without_log
+from flareclust.data.schema.columns import read_schema
 from flareclust.data.tables import RowsRead, Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
@@ -37,7 +38,7 @@ from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
-from flareclust.protocol.cluster_arrays import SITE_ROWS, SITE_SHARES
+from flareclust.protocol.cluster_arrays import ROWS_READ, ROWS_READ_SITES, SITE_ROWS, SITE_SHARES
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 
@@ -309,7 +310,7 @@ class Ended:
         )
 
     def _of_dropped_rows(self) -> Iterator[str]:
-        """Give where tables that were read here have rows that took no part, or whose id has come before.
+        """Give where tables have rows that took no part, or whose id has come before: those read here, and what sites say of theirs.
 
         With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed. Under
         a policy a site's ids are counted from its floor on.
@@ -328,6 +329,7 @@ class Ended:
                 for site, (n, of) in rows.items()
                 if n < of
             }
+        read |= (told := self._told_of_rows(read))
         floor = 0 if self.experiment.policy is None else Policy.of(self.experiment.policy).min_count
         read = {site: own if own.repeated >= floor else own._replace(repeated=0) for site, own in read.items()}
         every = [*read.values(), *([] if prepared.dataset is None else [prepared.dataset.rows_read])]
@@ -338,7 +340,7 @@ class Ended:
             having = sorted(numbers, key=numbers.__getitem__, reverse=True)
             named = [f"{site} {numbers[site]:,} of {read[site].of:,}" for site in having]
             at = "" if self.experiment.secure_sums or not named else f": {some(named, _MOST_NAMED, 'more sites')}"
-            yield f"{found}{at}"
+            yield f"{found}{at}{'; a site with a policy says multiples of its floor' if told else ''}"
         silent = [site for site, own in tables.items() if self._hides_repeats(own, read[site].repeated)]
         if silent:
             of = "any site" if self.experiment.secure_sums else some(silent, _MOST_NAMED, "more sites")
@@ -346,6 +348,19 @@ class Ended:
                 f"whether {self.row_name} of {of} repeat an id is not said, since the sites' policy lets out no number below {floor}; at the "
                 "site flareclust schema check FILE --schema SCHEMA counts them"
             )
+
+    def _told_of_rows(self, read: Mapping[str, RowsRead]) -> dict[str, RowsRead]:
+        """Return what sites whose tables are not here say about their rows; with secure sums all together, under no name."""
+        arrays, file = self.outcome.arrays, self.experiment.table_schema
+        if ROWS_READ not in arrays or file is None or (self.experiment.secure_sums and read):
+            return {}
+        duplicates, sites = read_schema(file).duplicates, arrays[ROWS_READ_SITES].tolist() or [""]
+        numbers = dict(zip(sites, arrays[ROWS_READ].tolist(), strict=True))
+        return {
+            site: RowsRead(of, gaps, repeated, duplicates)
+            for site, (of, gaps, repeated) in numbers.items()
+            if site not in read
+        }
 
     def _hides_repeats(self, table: Table, said: int) -> bool:
         """Whether rows of a table may have one id, whose number a policy keeps back."""

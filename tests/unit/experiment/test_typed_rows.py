@@ -1,6 +1,7 @@
 """Runs on hospitals' tables: read by a schema before anything starts, with ids, known classes and mappings beside them."""
 
 import csv
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,13 @@ import pytest
 import flareclust
 from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
+from flareclust.data.schema.columns import read_schema
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
+from flareclust.experiment.config import Experiment
+from flareclust.experiment.prepared import Prepared
+from flareclust.experiment.results.ended import Ended
+from flareclust.protocol.registry import get
 
 
 def run(hospitals, **settings):
@@ -173,3 +181,21 @@ def test_a_misspelt_column_of_classes_gets_one_suggestion_for_all_files(hospital
             run(hospitals, truth=misspelt)
         assert "(did you mean 'diagnosis'?)" in str(failed.value)
         assert "(did you mean 'Diagnose'?)" not in str(failed.value)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_sites_whose_tables_are_not_here_say_which_rows_took_no_part(hospitals, secure):
+    file, data = hospitals / "schema.yaml", hospitals / "data"
+    (data / "west.csv").write_text((data / "north.csv").read_text())
+    schema = read_schema(file)
+    tables = {site: flareclust.read_table(data / f"{site}.csv", file) for site in ("north", "south", "west")}
+    params, options = {"table_schema": schema.fingerprint}, JobOptions(k=2, secure_sums=secure)
+    outcome = run_inprocess(get("lloyd"), params, tables, options)
+    assert outcome.arrays["rows_read"].tolist() == ([[90, 2, 0]] if secure else [[30, 1, 0], [30, 0, 0], [30, 1, 0]])
+    asked = Experiment(
+        algorithm="lloyd", engine="production", k=2, kit="kit", table_schema=str(file), secure_sums=secure
+    )
+    found = Ended(asked, Prepared(2, {}), replace(outcome, labels={})).warnings()
+    at = "" if secure else ": north 1 of 30, west 1 of 30"
+    floor = "; a site with a policy says multiples of its floor"
+    assert f"2 of 90 rows were left out, since a cell is missing (missing: drop-rows){at}{floor}" in found

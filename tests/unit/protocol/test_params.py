@@ -32,13 +32,13 @@ class ExampleExecutor(FeCAExecutor):
 def test_sites_parameters_come_first_and_each_side_has_its_own():
     assert list(ExampleParams.own()) == ["min_count", "before", "common", "after", "table_schema"]
     assert list(ExampleParams.own("site")) == ["min_count", "before", "common", "table_schema"]
-    assert list(ExampleParams.own("server")) == ["common", "after"]
+    assert list(ExampleParams.own("server")) == ["common", "after", "table_schema"]
     assert {name: side_of(field) for name, field in ExampleParams.own().items()} == {
         "min_count": "site",
         "before": "site",
         "common": "both",
         "after": "server",
-        "table_schema": "site",
+        "table_schema": "both",
     }
 
 

@@ -1,0 +1,55 @@
+"""What sites say of the rows of their tables that took no part: exact numbers, or multiples of a policy's floor, once."""
+
+import numpy as np
+import pytest
+
+from flareclust._foundation.errors import Refusal
+from flareclust._foundation.typing import Message
+from flareclust.data.tables import RowsRead, Table
+from flareclust.federation.site import answer
+from flareclust.privacy.enforcement import PolicyEnforcer
+from flareclust.privacy.policy import Policy
+from flareclust.privacy.session import SiteSession
+from flareclust.protocol.registry import BUILT_IN, get
+from flareclust.protocol.task import StepName, Task
+
+ROWS = np.random.default_rng(0).normal(size=(300, 2))
+
+
+def asked(read: RowsRead, session: SiteSession | None = None) -> Message:
+    """Return what a site says of a table."""
+    executor, _ = get("lloyd").build(2, 0, {"table_schema": "agreed"})
+    task = Task(StepName.ROWS_READ, 5, {"centroids": ROWS[:2]}, "north")
+    return answer(executor, task, Table(ROWS, schema="agreed", rows_read=read), lambda: False, session).arrays
+
+
+def numbers(reply: Message) -> list[int]:
+    return [int(reply[name]) for name in ("read", "gaps", "repeated")]
+
+
+def test_withdrawn_rows_are_in_no_number():
+    assert numbers(asked(RowsRead(317, 10, 3, withdrawn=7))) == [310, 10, 3]
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"), [(Policy(min_count=10), [310, 20, 0]), (Policy(min_count=10, round_counts=4), [312, 24, 0])]
+)
+def test_a_policys_numbers_are_multiples_of_its_floor(policy, expected):
+    assert numbers(asked(RowsRead(317, 29, 9), SiteSession(policy, "job"))) == expected
+
+
+def test_a_site_says_it_once():
+    gate = PolicyEnforcer(Policy(min_count=10))
+    task = {"centroids": ROWS[:2]}
+    gate.check_request(StepName.ASSESS, 5, task)
+    gate.check_request(StepName.ROWS_READ, 5, {})
+    with pytest.raises(Refusal, match="too late"):
+        gate.check_request(StepName.ROWS_READ, 6, {})
+    for again in range(5):  # the exchange takes the place of no other
+        gate.check_request(StepName.PROFILE_BINS, 7 + again, task)
+
+
+def test_nobody_is_asked_under_differential_privacy():
+    private = [one for one in BUILT_IN if "differentially-private" in one.promises]
+    assert private
+    assert all(StepName.ROWS_READ not in one.executor_class().job_steps() for one in private)
