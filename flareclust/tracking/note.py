@@ -103,17 +103,19 @@ def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
         return []
     order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())
     rows = [
-        (str(c), *_rows(int(counts[c]), total), *([] if found.profiles is None else [found.words(c)]))
+        (str(c), found.size(c), _share(int(counts[c]), total), *([] if found.profiles is None else [found.words(c)]))
         for c in order[: summary.MOST_CLUSTERS]
     ]
     if rest := order[summary.MOST_CLUSTERS :]:
-        others = _rows(int(counts[rest].sum()), total)
-        rows.append((f"{len(rest)} others", *others, *([] if found.profiles is None else [""])))
+        others = int(counts[rest].sum())
+        rows.append(
+            (f"{len(rest)} others", f"{others:,}", _share(others, total), *([] if found.profiles is None else [""]))
+        )
     return rows
 
 
-def _rows(count: int, total: int) -> tuple[str, str]:
-    return f"{count:,}", f"{rounded(100 * count / total, 1)} %"
+def _share(count: int, total: int) -> str:
+    return f"{rounded(100 * count / total, 1)} %"
 
 
 def _shown(table: tables.Table) -> list[str]:

@@ -26,9 +26,10 @@ from flareclust.experiment.reports.html import cluster_cell, render, stacked
 from flareclust.experiment.reports.outcomes import view_of_outcomes
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, Summary, budget_split, no_value, summarise
 from flareclust.experiment.reports.table import Cell, Table, numbers
-from flareclust.experiment.results.disclosure import REPORT, counts_by_site, disclosure_of, has_map
+from flareclust.experiment.results.disclosure import REPORT, disclosure_of, has_map
 from flareclust.experiment.results.picture import has_tree, image_of, picture_of, tree_of
 from flareclust.experiment.results.profiled import why_no_profiles
+from flareclust.experiment.results.sizes import counts_by_site, shown_sizes
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry
@@ -135,7 +136,8 @@ def report_page(result: "Result") -> str:
         noise=[] if found.noisy is None else [one for one in (found.noisy.unclear(), found.noisy.unknown()) if one],
         cards=_cards(found),
         why_none="" if found.profiles is not None else why_no_profiles(result),
-        sizes=_sizes(result),
+        total=shown_sizes(result),
+        sizes=_sizes(found),
         continuity=_continuity(result),
         heat=[] if found.profiles is None else heat_tables(found.profiles),
         left_out="" if found.profiles is None else columns_left_out(found.profiles),
@@ -181,12 +183,12 @@ def _draws_tree(result: "Result") -> bool:
 
 def notebook_page(result: "Result") -> str:
     """Return what ran, metrics, sizes of clusters, sites, warnings, and the picture where there are rows to show."""
-    found, labels = summarise(result), result.labels[result.labels >= 0]
-    counts = np.bincount(labels, minlength=result.centroids_found).tolist() if len(labels) else []
+    found = summarise(result)
+    counts = [found.size(c) for c in range(result.centroids_found)] if (result.labels >= 0).any() else []
     sites = () if result.outcome is None else result.outcome.sites
     tables = [
         (("measure", "value"), [(name.replace("_", " "), value) for name, value in found.measures.items()]),
-        (("cluster", found.row_name), _first([(str(c), f"{n:,}") for c, n in enumerate(counts)]) or None),
+        (("cluster", found.row_name), _first([(str(c), n) for c, n in enumerate(counts)]) or None),
         (("site", found.row_name), _first([(site, _rows_at(site, found)) for site in sites])),
     ]
     drawn = installed("plots") and bool(result.sites or partial.is_partial(result.arrays))
@@ -205,9 +207,8 @@ def _rows_at(site: str, found: Summary) -> str:
     result = found.result
     if (why := result.left_out.get(site)) is not None:
         return why
-    own = result.site_labels.get(site)
-    described = {} if found.exact is None else found.exact.site_rows or {}
-    rows = len(own) if own is not None else int(described[site].sum()) if site in described else None
+    own, shown = None if found.floor else result.site_labels.get(site), counts_by_site(result)
+    rows = len(own) if own is not None else int(shown[site].sum()) if site in shown else None
     return "yes" if rows is None else f"{rows:,}"
 
 
@@ -215,11 +216,11 @@ def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return rows if len(rows) <= MOST_CLUSTERS else [*rows[:MOST_CLUSTERS], ("...", f"{len(rows) - MOST_CLUSTERS} more")]
 
 
-def _sizes(result: "Result") -> Table | None:
-    if (rows := result.cluster_rows) is None:
+def _sizes(found: Summary) -> Table | None:
+    if found.sizes is None:
         return None
-    lines = [[cluster_cell(c, result.centroids_found), f"{n:,}"] for c, n in enumerate(rows.tolist())]
-    return Table([Cell("cluster"), *numbers(result.row_name)], lines)
+    k = found.result.centroids_found
+    return Table([Cell("cluster"), *numbers(found.row_name)], [[cluster_cell(c, k), found.size(c)] for c in range(k)])
 
 
 def _cards(found: Summary) -> list[dict[str, Any]]:
@@ -230,8 +231,8 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
     total = sum(rows)
     return [
         {
-            "rows": rows[c],
-            "share": profile_words.percent(rows[c] / total) if total else "",
+            "rows": found.size(c),
+            "share": profile_words.percent(rows[c] / total) if total and (rows[c] or not found.floor) else "",
             "telling": [one.text for one in profile_words.telling(profiles, c)],
             "words": found.words(c),
             "rule": None if found.exact is None else profile_words.rule_of(found.exact, c),
@@ -243,7 +244,7 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
 
 def _continuity(result: "Result") -> Table | None:
     """Return what each cluster was in the earlier run; the warnings say which ended or began."""
-    since, rows = result.continuity, result.cluster_rows
+    since, rows = result.continuity, shown_sizes(result)
     if since is None:
         return None
     total = 0 if rows is None else max(int(rows.sum()), 1)

@@ -14,10 +14,9 @@ from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.evaluation.verdict import Verdict, verdict_on
 from flareclust.experiment.config import REMOTE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.experiment.results.sizes import FEW, floor_of, shown_sizes, size_text, withholds
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
-from flareclust.privacy.policy import Policy
-from flareclust.protocol import registry
 from flareclust.protocol.cluster_arrays import OUTCOME_NOISE
 from flareclust.protocol.task import StepName
 
@@ -102,21 +101,19 @@ class Summary:
 
         Under differential privacy the noisy numbers, whatever is known of the rows here.
         """
-        known = self.result.cluster_rows if self.noisy is None else self.noisy.rows
+        known = shown_sizes(self.result) if self.noisy is None else self.noisy.rows
         return self.exact.rows if known is None and self.exact is not None else known
 
     @property
     def floor(self) -> int:
         """Return how many rows each group has at least that the run's own policy puts in the place of rows; 0 where there are none."""
-        policy = self.result.experiment.get("policy")
-        private = "differentially-private" in registry.get(self.result.algorithm).promises
-        return 0 if policy is None or private else Policy.of(policy).min_count
+        return floor_of(self.result)
 
     @property
     def counted(self) -> str:
         """Return of which rows sizes are, and of which means and rules; "" where both are of all."""
         if (profiles := self.exact) is None or self.sizes is None:
-            return ""
+            return self._withheld
         rows, sites, total, described = self.row_name, "the sites", int(self.sizes.sum()), int(profiles.rows.sum())
         if not (self.result.labels >= 0).any():
             of_groups = (
@@ -125,15 +122,39 @@ class Summary:
                 else f"; one with a policy describes groups of {rows} in their place"
             )
             return f"sizes, means and rules are of the {described:,} {rows} that {sites} have described{of_groups}"
-        if not self.floor and described == total:
-            return ""
-        of, why = f"of {described:,} {rows}", "in a cluster of which their site has fewer than three, or min_count"
         if self.floor:
-            of = f"of groups of {self.floor} or more similar {rows} in their place, which stand for {described:,}"
-            why = f"in no group, or {why}"
-        missing = total - described
-        left = f"; not counted there: {missing:,} {rows}, which are {why}" if missing > 0 else ""
-        return f"sizes are of all {total:,} {rows}, each in the nearest cluster; means and rules are {of}{left}"
+            return self._counted_under_policy(total, described)
+        if described == total:
+            return ""
+        why = "in a cluster of which their site has fewer than three, or min_count"
+        left = f"; not counted there: {total - described:,} {rows}, which are {why}" if total > described else ""
+        return f"sizes are of all {total:,} {rows}, each in the nearest cluster; means and rules are of {described:,} {rows}{left}"
+
+    @property
+    def _withheld(self) -> str:
+        """Return what stands for sizes that the run's own policy withholds; "" where all are shown."""
+        if not withholds(self.result):
+            return ""
+        where = "in all" if self.result.experiment.get("secure_sums") else "at a site"
+        return (
+            f"sizes and totals leave out {self.row_name} in clusters that have fewer than {self.floor} {where}, as the policy does ({FEW}: no "
+            "others are in the cluster)"
+        )
+
+    def _counted_under_policy(self, total: int, described: int) -> str:
+        """Return `counted` under the run's own policy, without numbers from which one that it withholds follows."""
+        rows, floor, missing = self.row_name, self.floor, total - described
+        sizes = self._withheld or f"sizes are of all {total:,} {rows}, each in the nearest cluster"
+        groups = f"means and rules are of groups of {floor} or more similar {rows} in their place"
+        if self._withheld or 0 < missing < floor:
+            return f"{sizes}; {groups}, without {rows} in no group"
+        left = f"; not counted there: {missing:,} {rows}, which are in no group" if missing > 0 else ""
+        return f"{sizes}; {groups}, which stand for {described:,}{left}"
+
+    def size(self, cluster: int) -> str:
+        """Return the rows of a cluster as text, of known `sizes`; what they are below where a policy withholds them."""
+        rows = self.profiles.rows if self.sizes is None and self.profiles is not None else self.sizes
+        return "" if rows is None else size_text(int(rows[cluster]), self.floor)
 
     def words(self, cluster: int) -> str:
         """Return what is special about a cluster, in one line; "" without profiles."""
@@ -169,7 +190,7 @@ class Summary:
 def summarise(result: "Result") -> Summary:
     """Return what a run found."""
     since, rows, assessed = result.continuity, result.assessed, ""
-    if rows is not None:
+    if rows is not None and not _tells_a_few(result, rows):
         of = "; how many the sites have is not known here" if rows["of"] is None else f" of {rows['of']:,}"
         assessed = f"{rows['rows'] or 0:,}{of}"
     return Summary(
@@ -181,6 +202,12 @@ def summarise(result: "Result") -> Summary:
         choice=choice.summary(result.arrays),
         assessed=assessed,
     )
+
+
+def _tells_a_few(result: "Result", assessed: Mapping[str, int | None]) -> bool:
+    """Return whether the numbers of rows assessed, beside those shown, tell a number of rows that the policy withholds."""
+    rows, of = assessed["rows"], assessed["of"]
+    return withholds(result) or (of is not None and 0 < of - (rows or 0) < floor_of(result))
 
 
 def no_value(name: str) -> str:

@@ -27,9 +27,10 @@ from flareclust.experiment.reports.placed import PAGE, moved_tables
 from flareclust.experiment.reports.summary import MOST_CLUSTERS, budget_split, summarise
 from flareclust.experiment.reports.table import Cell
 from flareclust.experiment.reports.table import Table as PageTable
-from flareclust.experiment.results.disclosure import counts_by_site, disclosure_line, disclosure_of
+from flareclust.experiment.results.disclosure import disclosure_line, disclosure_of
 from flareclust.experiment.results.profiled import kept_from_profiles
 from flareclust.experiment.results.result import Result
+from flareclust.experiment.results.sizes import counts_by_site
 from flareclust.federation import OnRound
 from flareclust.federation.site import phases_of, stages_of, steps_to_end
 from flareclust.preparation import result as partial
@@ -193,10 +194,17 @@ def print_result(result: Result) -> None:
 def print_stability(result: Result, warnings: Sequence[str]) -> None:
     """Print of a run that was repeated a line per cluster, what the numbers are, and warnings, of the repeats last."""
     say(f"{result.algorithm}, k={result.k}, {result.took_part}, seed {result.seed}")
-    lines, rows = [], result.row_name
+    lines, rows, found = [], result.row_name, summarise(result)
     for one in result.stability:
         indices = map(number_or_dash, (one.seeds, one.resampled, one.left_out))
-        lines.append((one.cluster, f"{one.rows:,}", *indices, Text(one.word, _COLOURS.get(one.word, "default"))))
+        lines.append(
+            (
+                one.cluster,
+                found.size(one.cluster) or f"{one.rows:,}",
+                *indices,
+                Text(one.word, _COLOURS.get(one.word, "default")),
+            )
+        )
     Console().print(table_of(*numbers("cluster", rows, *cluster_stability.kinds(rows).values()), "", rows=lines))
     say(
         f"mean Jaccard index with the reference run over the repeats ({cluster_stability.repeats_text(result.repeated['done'], rows)}); by the smallest of a "
@@ -204,7 +212,7 @@ def print_stability(result: Result, warnings: Sequence[str]) -> None:
     )
     if result.null is not None and result.null.evidence:  # else it is the first of the warnings
         say(result.null.sentence)
-    say(f"can the clusters be trusted? {summarise(result).verdict.sentence}")
+    say(f"can the clusters be trusted? {found.verdict.sentence}")
     for warning in [*result.warnings, *warnings]:
         say(warning, "note")
 
@@ -216,8 +224,7 @@ def _profile_lines(result: Result) -> Iterator[str | Table]:
         yield from filter(None, (kept_from_profiles(result),))
         return
     described, rows = found.described(), found.row_name if found.noisy is None else f"{found.row_name}, noisy"
-    sizes = found.profiles.rows if found.sizes is None else found.sizes
-    lines = [(c, f"{sizes[c]:,}", found.words(c)) for c in described[:MOST_CLUSTERS]]
+    lines = [(c, found.size(c), found.words(c)) for c in described[:MOST_CLUSTERS]]
     yield table_of(*numbers("cluster"), *numbers(rows, no_wrap=True), "what is special about it", rows=lines)
     if (more := len(described) - MOST_CLUSTERS) > 0:
         yield f"and {more} more clusters; report.html has all of them"

@@ -20,6 +20,7 @@ from flareclust.experiment.config import REMOTE
 from flareclust.experiment.reports.command import command_of
 from flareclust.experiment.results.picture import has_tree
 from flareclust.experiment.results.profiled import shown_noisy_profiles
+from flareclust.experiment.results.sizes import counts_by_site, shown_sizes, withholds
 from flareclust.preparation import result as partial
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol import outcome as outcome_files
@@ -63,14 +64,6 @@ def disclosure_line(record: Mapping[str, Any]) -> str:
     if not fail and not review:
         return ""
     return f"disclosure: of {len(statuses)} outputs {fail} fail and {review} need a review before they are released; {DISCLOSURE} says why"
-
-
-def counts_by_site(result: "Result") -> Mapping[str, IntArray]:
-    """Return the rows of each cluster (k,) by site, from labels that are here, else as the sites have described them; {} if unknown."""
-    k, profiles = result.centroids_found, profiles_of(result.arrays, result.columns)
-    if result.site_labels and not result.experiment.get("secure_sums"):
-        return {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
-    return {} if profiles is None else profiles.site_rows or {}
 
 
 def has_map(result: "Result") -> bool:
@@ -165,8 +158,14 @@ class _Outputs:
         if self.is_private and len(result.labels[result.labels >= 0]):
             exact = "sizes of the clusters, from labels on this machine"
             yield Output("cluster_rows", "table", exact, (REPORT, outcome_files.SUMMARY), self.rows, noisy=False)
-        files = (REPORT, outcome_files.ARRAYS) if self.is_private else (REPORT, outcome_files.SUMMARY)
-        yield Output("clusters", "table", "sizes of the clusters", files, self.rows, findings=alone)
+        files: tuple[str, ...] = (REPORT, outcome_files.ARRAYS if self.is_private else outcome_files.SUMMARY)
+        shown, withheld = self.rows, None
+        if withholds(result):
+            exact = "sizes of all clusters, also those that report.html withholds"
+            yield Output("cluster_rows", "table", exact, (outcome_files.SUMMARY,), self.rows, findings=alone)
+            files, shown = (REPORT,), Cells(np.array(shown_sizes(result))[:, None], self.clusters, ["rows"])
+            withheld = int((shown.counts == 0).sum())
+        yield Output("clusters", "table", "sizes of the clusters", files, shown, findings=alone, suppressed=withheld)
         more = {"in_mlflow": _IN_MLFLOW["centroids"], **self._per_row()}
         yield Output(
             *("centroids", "model", "centroids of the clusters", (outcome_files.ARRAYS,), self.rows),

@@ -241,7 +241,11 @@ class Ended:
         elif not policy and rows < _COVERED * of:
             return f"the assessment is of {rows:,} of {of:,} {unit}; its metrics say nothing about the others"
         elif policy and rows <= _COVERED_UNDER_POLICY * of:
-            return f"the assessment is of {rows:,} of {of:,} {unit}: the sites' policy leaves out small cells, {small_cells}"
+            few = 0 < of - rows < Policy.of(self.experiment.policy or {}).min_count  # which the total of all would tell
+            of_all = "" if few else f" of {of:,}"
+            return (
+                f"the assessment is of {rows:,}{of_all} {unit}: the sites' policy leaves out small cells, {small_cells}"
+            )
         return ""
 
     def _of_groups(self) -> str:

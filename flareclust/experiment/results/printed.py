@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flareclust._foundation.display import printable, rounded, shortened, some
 from flareclust.evaluation.outcomes import outcomes_of
+from flareclust.experiment.results.sizes import floor_of, shown_sizes, size_text
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
@@ -36,8 +37,9 @@ def _head(result: "Result") -> Iterator[str]:
     )
     for name, value in list(result.ranked_metrics.items())[:_MOST_SHOWN]:
         yield f"{name}: {'undefined' if value is None else rounded(value, 4)}"
-    if (rows := result.cluster_rows) is not None:
-        sizes = some([f"{c}: {n:,}" for c, n in enumerate(rows.tolist())], _MOST_SHOWN, "more")
+    if (rows := shown_sizes(result)) is not None:
+        floor = floor_of(result)
+        sizes = some([f"{c}: {size_text(n, floor)}" for c, n in enumerate(rows.tolist())], _MOST_SHOWN, "more")
         yield f"{result.row_name} by cluster: {sizes}"
     if (outcomes := outcomes_of(result.arrays)) is not None:
         for test in outcomes.tests()[-1:]:

@@ -11,6 +11,7 @@ import flareclust
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.summary import summarise
 from flareclust.experiment.reports.terminal import print_result
+from flareclust.experiment.results.sizes import counts_by_site
 
 
 def frame(n: int, seed: int, far: int = 0) -> pd.DataFrame:
@@ -40,10 +41,9 @@ def test_every_view_has_the_rows_and_not_the_groups(groups, capsys):
         assert re.search(rf" {cluster} {n} age", shown)
         assert f"<div>{n} patients (" in page
     assert "patients of each site: north 163, south 120" in shown
-    left = 283 - int(described.sum())
     expected = (
         "izes are of all 283 patients, each in the nearest cluster; means and rules are of groups of 5 or more similar patients in "
-        f"their place, which stand for {described.sum()}; not counted there: {left} patients, which are in no group"
+        "their place, without patients in no group"  # 3, which is below the floor
     )
     assert shown.count(expected) == page.count(expected) == 1
 
@@ -82,3 +82,34 @@ def test_where_labels_are_at_the_sites_sizes_are_those_that_they_described(group
         "policy describes groups of patients in their place"
     )
     assert summarise(far).sizes.tolist() == groups.arrays["profile_rows"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("more", "where"), [({}, "at a site"), ({"secure_sums": True}, "in all"), ({"profile": False}, "at a site")]
+)
+def test_what_a_policy_withholds_of_a_cluster_follows_from_no_other_number_of_the_page(more, where, capsys):
+    rng = np.random.default_rng(0)
+    parts = {"a": (180, 12, 4), "b": (170, 13, 3), "c": (173, 12, 2)}
+    sites = {
+        site: np.concatenate([rng.normal(at, 1, (n, 2)) for at, n in zip((0, 30, -60), own, strict=True)])
+        for site, own in parts.items()
+    }
+    start = [[0.0, 0.0], [30.0, 30.0], [-60.0, -60.0]]
+    own = {"profile": True, "policy": {"min_count": 10}, "start": start, "scale": "none"} | more
+    result = flareclust.run("lloyd", sites, k=3, columns=["age", "crp"], **own)
+    assert result.cluster_rows.tolist() == [523, 37, 9]
+    print_result(result)
+    views = capsys.readouterr().out, str(result), report_page(result), result._repr_html_(), summarise(result).counted
+    told = [
+        view
+        for view in views
+        if re.search(r"\b(569|9|4|187|188|196|186)\b rows|rows by cluster:.* 9|of 569|569 of", view)
+    ]
+    assert not told
+    assert "<div>few rows</div>" in views[2] or ">few</td>" in views[2]
+    assert f"sizes and totals leave out rows in clusters that have fewer than 10 {where}" in views[4]
+    record = result.disclosure()["results"]
+    assert (record["clusters"]["properties"]["smallest_cell"], record["cluster_rows"]["status"]) == (37, "fail")
+    assert [file["name"] for file in record["cluster_rows"]["files"]] == ["result.json"]
+    for site, rows in counts_by_site(result).items():
+        assert rows.tolist() == [*parts[site][:2], 0], site

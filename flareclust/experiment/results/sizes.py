@@ -1,0 +1,56 @@
+"""Rows of clusters as pages and terminals show them: under a policy without those that it withholds, nor totals from which they follow."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flareclust._foundation.typing import IntArray
+from flareclust.evaluation.profiles import profiles_of
+from flareclust.privacy.policy import Policy
+from flareclust.protocol import registry
+
+if TYPE_CHECKING:
+    from flareclust.experiment.results.result import Result
+
+#: What stands for a number that a policy withholds.
+FEW = "few"
+
+
+def floor_of(result: "Result") -> int:
+    """Return the fewest rows that a run's own policy lets a site show of a cluster; 0 without one, and under differential privacy."""
+    policy = result.experiment.get("policy")
+    private = "differentially-private" in registry.get(result.algorithm).promises
+    return 0 if policy is None or private else Policy.of(policy).min_count
+
+
+def counts_by_site(result: "Result") -> Mapping[str, IntArray]:
+    """Return the rows of each cluster (k,) by site, from labels that are here, else as the sites have described them; {} if unknown.
+
+    Under a policy 0 stands for numbers below its floor, so that sums over clusters and sites do not tell them.
+    """
+    k, floor, profiles = result.centroids_found, floor_of(result), profiles_of(result.arrays, result.columns)
+    if result.site_labels and not result.experiment.get("secure_sums"):
+        counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
+        return {site: np.where(own < floor, 0, own) for site, own in counts.items()}
+    return {} if profiles is None else profiles.site_rows or {}
+
+
+def shown_sizes(result: "Result") -> IntArray | None:
+    """Return the rows of each cluster (k,) that may be shown, None where they are unknown; under a policy the sums of `counts_by_site`."""
+    rows, floor = result.cluster_rows, floor_of(result)
+    if rows is None or not floor:
+        return rows
+    by_site = counts_by_site(result) if result.site_labels else {}
+    return np.sum(list(by_site.values()), axis=0) if by_site else np.where(rows < floor, 0, rows)
+
+
+def withholds(result: "Result") -> bool:
+    """Return whether `shown_sizes` lacks rows, so that a total of all rows would tell how many."""
+    rows, shown = result.cluster_rows, shown_sizes(result)
+    return rows is not None and shown is not None and int(shown.sum()) < int(rows.sum())
+
+
+def size_text(rows: int, floor: int) -> str:
+    """Return a number of rows as text: few where a policy withholds it."""
+    return FEW if floor and not rows else f"{rows:,}"
