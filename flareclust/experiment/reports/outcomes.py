@@ -72,7 +72,10 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
     if empty := np.flatnonzero(found.rows == 0).tolist():
         what = "cluster" if len(empty) == 1 else "clusters"
         yield f"{what} {', '.join(map(str, empty))}: too few {row_name} with a known outcome at each site to be counted"
-    if found.form.kind in ("category", "ordered") and (found.rows[:, None] * _shares(found) < 5).any():
+    shares = found.form.kind in ("category", "ordered")
+    if shares and not found.noise:
+        yield "each share is shown with its 95 % interval"
+    if shares and (found.rows[:, None] * _shares(found) < 5).any():
         yield "some expected numbers are below 5, where the test is not reliable"
     yield (
         "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "
@@ -93,14 +96,14 @@ def _between(low: float, high: float, percent: bool = False) -> str:
     return f"{show(low)} to {show(high)}"
 
 
-def _table(found: ClusterOutcomes, row_name: str, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Table:
+def _table(found: ClusterOutcomes, row_name: str, heads: Sequence[str], lines: Sequence[Sequence[object]]) -> Table:
     """Return the table with a line per cluster: its rows, these columns, and last how many rows are in no outcome, where some are."""
     k, left_out = len(found.rows), found.not_counted
     last = ["not counted"] if left_out.any() else []
     rows = [
         [cluster_cell(c, k), f"{found.rows[c]:,}", *lines[c], *(f"{left_out[c]:,}" for _ in last)] for c in range(k)
     ]
-    return Table([Cell("cluster"), *numbers(row_name, *heads, *last)], rows)
+    return Table([Cell("cluster"), *numbers(row_name, *heads, *last)], rows, "became")
 
 
 def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
@@ -120,14 +123,15 @@ def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
 def _share_table(found: ClusterOutcomes, row_name: str) -> Table:
     own = found.table()
     shown = found.values[1:] if len(found.values) == 2 else found.values
-    lines: list[list[str]] = [[] for _ in found.rows]
+    lines: list[list[Cell]] = [[] for _ in found.rows]
     for c, value, share, low, high in zip(
         *(own[name] for name in ("cluster", "value", "share", "lower", "upper")), strict=True
     ):
         if value in shown:
             known = np.isfinite(share)
-            text = f"{profile_words.percent(share)} ({_between(low, high, percent=True)})" if known else "–"  # noqa: RUF001
-            lines[c].append(text)
+            interval = [_between(low, high, percent=True)] if known else []
+            text = profile_words.percent(share) if known else "–"  # noqa: RUF001
+            lines[c].append(Cell(text, lines=interval, line_kind="spread"))
     return _table(found, row_name, shown, lines)
 
 

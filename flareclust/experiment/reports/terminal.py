@@ -77,7 +77,7 @@ def _fitting(table: PageTable, width: int) -> Iterator[Table]:
 
     Each part begins with the first column of the table, and has one more at least.
     """
-    lines = [[cell.text if isinstance(cell, Cell) else cell for cell in row] for row in table.rows]
+    lines = [[_in_one_line(cell) if isinstance(cell, Cell) else cell for cell in row] for row in table.rows]
     columns = [[head.text, *(line[j] for line in lines)] for j, head in enumerate(table.heads)]
     wide = [2 + max(len(str(text)) for text in column) for column in columns]  # rich puts a space on each side
     first, *others = range(len(columns))
@@ -91,6 +91,11 @@ def _fitting(table: PageTable, width: int) -> Iterator[Table]:
     for part in parts:
         named = Column(escape(table.heads[first].text), no_wrap=True)
         yield table_of(named, *(table.heads[j] for j in part[1:]), rows=([line[j] for j in part] for line in lines))
+
+
+def _in_one_line(cell: Cell) -> str:
+    """Return the text of a cell, with what stands below it on a page in brackets."""
+    return f"{cell.text} ({', '.join(cell.lines)})" if cell.lines else str(cell.text)
 
 
 def numbers(*heads: str, **how: Any) -> list[Column]:

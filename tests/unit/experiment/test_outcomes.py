@@ -1,5 +1,6 @@
 """Outcomes in the schema: what is read of them, that no clustering depends on them, and what a run says of the clusters."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,21 @@ def test_they_are_in_the_report_the_terminal_and_the_saved_result(
         saved.outcomes_by_cluster("curve")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="curves are of a time"):
         run(folder, "outcome: {value: died}\n").outcomes_by_cluster("curves")
+
+
+def test_shares_have_their_interval_below_them_on_a_page_so_that_a_phone_shows_all_columns(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = run(folder, "outcome: {value: grade}\n")
+    page = report_page(result)
+    assert len(re.findall(r'<td class="n">\d+ %<div class="spread"><?.*? to \d+ %</div></td>', page)) >= 6
+    assert '<table class="became">' in page
+    assert "table.became td.n { white-space: normal;" in page
+    assert "100% scroll" in page  # the shadow where a table scrolls
+    print_result(result)
+    shown = capsys.readouterr().out
+    assert len(re.findall(r"\d+ % \(<?\d+ % to \d+ %\)", shown)) >= 6
+    assert "each share is shown with its 95 % interval" in shown
 
 
 def test_a_result_without_outcomes_says_how_to_get_some(folder: Path) -> None:
