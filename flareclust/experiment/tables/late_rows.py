@@ -5,6 +5,7 @@ And what is said of such rows: columns unlike those of the run's own rows, and r
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import compress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from flareclust._foundation.display import in_unit, some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
-from flareclust.data.schema.columns import TableSchema, read_schema
+from flareclust.data.schema.columns import TableSchema, features_of, read_schema
 from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
 from flareclust.engines.late_sites import placed, read_finished
@@ -85,15 +86,15 @@ def place_file(
             names = _names(about, file, columns, partial=partial)
             table, id_name = replace(read_table(file, names, may_lack=partial, gaps=gaps), salt=salt), None
         else:
-            known = _agreed(schema, about, folder, partial=partial)
-            table, id_name = typed_file(file, known, None, outcome=False), known.id
+            known, used = _agreed(schema, about, folder, partial=partial)
+            table, id_name = replace(typed_file(file, known, None, outcome=False), schema=used), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
         return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, _row_name(about))
     except UserError as error:
-        used = None if (schema or columns) is not None else _setting(about, "table_schema")
-        if used is None:
+        own = None if (schema or columns) is not None else _setting(about, "table_schema")
+        if own is None:
             raise
-        raise UserError(f"{error}; the run read its tables by a schema: --schema {used}") from None
+        raise UserError(f"{error}; the run read its tables by a schema: --schema {own}") from None
 
 
 def _names(
@@ -111,24 +112,44 @@ def _names(
     return columns
 
 
-def _agreed(schema: Path, about: Mapping[str, Any], folder: Path, *, partial: bool) -> TableSchema:
-    """Return the schema by which a run's own rows were read; raise UserError where a file has another one."""
-    whole = read_schema(schema)
-    agreed, known = whole.fingerprint, without(whole, _setting(about, "truth"))
-    known = without(known, known.weight)  # labels are the same, however often a row counts
-    features, columns = list(known.features), about.get("columns")
+def _agreed(schema: Path, about: Mapping[str, Any], folder: Path, *, partial: bool) -> tuple[TableSchema, str]:
+    """Return by which schema to read new rows, without weights and known classes, and the fingerprint of the run's own schema.
+
+    Labels are the same, however often a row counts and whatever its class is. A column with classes that the run did not read may
+    be in the file's schema, if it is that of the run otherwise.
+
+    Raises:
+        UserError: the file has the schema of another run.
+    """
+    whole, columns = read_schema(schema), about.get("columns")
+    classes = [truth] if (truth := _setting(about, "truth")) is not None else []
+    used = about.get("schema", about["params"].get("table_schema") or whole.fingerprint)
+    if not partial and isinstance(columns, list):
+        more = [name for name, one in whole.used.items() if not set(features_of(name, one)) & set(columns)]
+        plain = _without_all(whole, more)
+        if used in (plain.fingerprint, without(plain, plain.weight).fingerprint):
+            classes = more
+    known = _without_all(whole, classes)
+    known = without(known, known.weight)
+    features = list(known.features)
     if not partial and isinstance(columns, list) and features != columns:
         odd = [name for name in features if name not in columns] + [name for name in columns if name not in features]
         what = "their order" if not odd else ", ".join(map(repr, odd[:5])) + did_you_mean(odd[0], columns)
         raise UserError(
             f"{schema} is not the schema of the run in {folder}: they differ in {what}; name that of the run"
         )
-    if about.get("schema", agreed) != agreed and features == columns:
+    agreed = {one.fingerprint for one in (whole, without(whole, whole.weight), _without_all(whole, classes), known)}
+    if used not in agreed and features == columns:
         raise UserError(
             f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
-            "missing cells; name that of the run"
+            "missing cells, or in a column of weights or known classes that it lacks; name that of the run"
         )
-    return known
+    return known, used
+
+
+def _without_all(schema: TableSchema, names: Sequence[str]) -> TableSchema:
+    """Return a schema where these columns are no features; as it is where nothing would be left."""
+    return schema if schema.used.keys() <= set(names) else reduce(without, names, schema)
 
 
 def notes_on(folder: Path, table: Table) -> list[str]:

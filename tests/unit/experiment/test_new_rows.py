@@ -1,5 +1,6 @@
 """Rows that come after a run: columns in another unit than in the run, and how many rows are far from every cluster."""
 
+import json
 import logging
 import re
 
@@ -9,11 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 import flareclust
+from flareclust import UserError
 from flareclust.cli.main import app
+from flareclust.data.schema.columns import read_schema
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.tables.late_rows import columns_unlike_those_of
+from flareclust.experiment.tables.late_rows import columns_unlike_those_of, place_file
 
 SCHEMA = "columns:\n  seen: {type: date}\n  crp: {type: number}\n"
 
@@ -99,6 +102,32 @@ def test_new_rows_need_no_outcome_yet(tmp_path, caplog):
     assert "age: no such column" in str(ran.exception)
     assert "without a place" not in str(ran.exception)
     assert not caplog.messages
+
+
+PLAIN = "columns:\n  age: {type: number}\n  glucose: {type: number}\n"
+WEIGHED = f"{PLAIN}  n: {{type: weight}}\n  kind: {{type: category, values: [lo, hi]}}\n"
+
+
+@pytest.mark.parametrize("own", [PLAIN, WEIGHED], ids=["without", "with"])
+@pytest.mark.parametrize("required", [False, True], ids=["simulated", "at sites"])
+def test_new_rows_need_no_weight_and_no_known_class(tmp_path, own, required):
+    (tmp_path / "data").mkdir()
+    for name, text in (("own", own), ("all", WEIGHED)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    for site, seed in (("a", 1), ("b", 2)):
+        patients(80, seed).assign(n=2, kind="lo").to_csv(tmp_path / "data" / f"{site}.csv", index=False)
+    settings = {"partition": "none", "schema": str(tmp_path / "own.yaml"), "truth": "kind" if own == WEIGHED else None}
+    result = flareclust.run("lloyd", str(tmp_path / "data"), k=2, out=tmp_path / "out", **settings)
+    if required:  # as a job of real sites says it
+        about = json.loads((tmp_path / "out" / "result.json").read_text())
+        about["params"]["table_schema"] = read_schema(tmp_path / "own.yaml").fingerprint
+        (tmp_path / "out" / "result.json").write_text(json.dumps(about))
+    patients(80, 5).to_csv(tmp_path / "next.csv", index=False)
+    placed = place_file(tmp_path / "out", tmp_path / "next.csv", "c", schema=tmp_path / "all.yaml")
+    np.testing.assert_array_equal(placed.labels, result.predict(patients(80, 5)))
+    (tmp_path / "all.yaml").write_text(WEIGHED.replace("glucose: {type: number", "glucose: {type: number, unit: mg"))
+    with pytest.raises(UserError, match="is not the schema of the run"):
+        place_file(tmp_path / "out", tmp_path / "next.csv", "c", schema=tmp_path / "all.yaml")
 
 
 def test_dates_are_dates_in_words_tree_and_report(tmp_path):
