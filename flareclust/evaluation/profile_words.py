@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from flareclust._foundation.display import rounded
-from flareclust.data.cells import DAYS, iso_date, levels_in, nearest_level, without_log
+from flareclust.data.cells import DAYS, iso_date, levels_in, nearest_level, without_age, without_log
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
 from flareclust.evaluation.profiles import Profiles
 
@@ -42,7 +42,7 @@ class _Telling(NamedTuple):
     """One column that tells about a cluster.
 
     Attributes:
-        text: such as "crp much higher: 58 (all 21)", or "sex f: 82 % (all 51 %)".
+        text: such as "crp much higher: 58 (all 21)", or "sex f higher: 82 % (all 51 %)".
         z: how many standard deviations the mean is from that of all rows, or how much a noisy one says on the same scale.
     """
 
@@ -89,19 +89,32 @@ def percent(share: float) -> str:
     return f"{rounded(100 * share, 0)} %"
 
 
-def _name_of(profiles: _Described, j: int) -> str:
-    """Return the name of a column, cut where it is long; that of a logarithm without it, since its values are shown so."""
+def plain_name(columns: Sequence[str], j: int, unit: str = "") -> str:
+    """Return the name of a column, of an age in plain words, with its unit: "crp (mg/l)", "age in years at 2024-12-31".
+
+    Where several columns are ages, the name of that with the dates stands behind.
+    """
+    if (age := without_age(columns[j])) is None:
+        return f"{columns[j]} ({unit})" if unit else columns[j]
+    alone = sum(without_age(one) is not None for one in columns) == 1
+    return f"age{unit and f' in {unit}'} at {age[1]}{'' if alone else f' ({age[0]})'}"
+
+
+def _name_of(profiles: _Described, j: int, unit: str = "") -> str:
+    """Return `plain_name`, cut where it is long; that of a logarithm without it, since its values are shown so."""
     name = profiles.columns[j]
+    if without_age(name) is not None:
+        return plain_name(profiles.columns, j, unit)
     if without_log(profiles.unit(j)) is not None:
         name = without_log(name) or name
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
+    return plain_name([name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"], 0, unit)
 
 
 def with_unit(profiles: _Described, j: int) -> str:
     """Return the name of a column, and its unit where it has one."""
     unit = profiles.unit(j)
     unit = unit if (within := without_log(unit)) is None else within
-    return _name_of(profiles, j) if unit in ("", DAYS) or levels_in(unit) else f"{_name_of(profiles, j)} ({unit})"
+    return _name_of(profiles, j, "" if unit == DAYS or levels_in(unit) else unit)
 
 
 def value_of(profiles: _Described, j: int, value: float) -> str:
@@ -162,7 +175,7 @@ def _said(profiles: _Described, cluster: int, j: int) -> str:
     if profiles.levels(j):
         return f"{name} {how}: {_said_of_levels(profiles, cluster, j, above=bool(z > 0))}"
     if profiles.shares[j]:
-        return f"{name.replace('=', ' ', 1)}: {percent(value)} (all {percent(center[j])})"
+        return f"{name.replace('=', ' ', 1)} {how}: {percent(value)} (all {percent(center[j])})"
     return f"{with_unit(profiles, j)} {how}: {value_of(profiles, j, value)} (all {value_of(profiles, j, center[j])})"
 
 

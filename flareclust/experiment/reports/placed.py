@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flareclust._foundation.display import signed
+from flareclust._foundation.display import rounded, signed
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import profile_words
 from flareclust.evaluation.moved import Moved
@@ -28,7 +28,7 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
             f"{moved.rows_now[c]:,}",
             profile_words.percent(then[c]),
             profile_words.percent(now[c]),
-            signed(100 * (now[c] - then[c]), 0),
+            _points(float(then[c]), float(now[c])),
         ]
         for c in range(k)
     ]
@@ -49,6 +49,12 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
     heads = Cell("cluster"), *numbers(f"{profiles.row_name} now", f"share then, {whose}", "share now", "points")
     of_columns = Cell("column", "name"), *numbers(f"mean then, {whose}", "mean now", "standard deviations")
     return Table(heads, shares), Table(of_columns, columns)
+
+
+def _points(then: float, now: float) -> str:
+    """Return how many points a share has moved, between the whole per cent that stand beside it."""
+    before, after = (int(rounded(100 * share, 0)) for share in (then, now))
+    return signed(after - before, 0)
 
 
 def placed_page(moved: Moved, file: str, rows: int, date: str, notes: Sequence[str]) -> str:

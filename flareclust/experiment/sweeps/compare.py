@@ -223,7 +223,7 @@ def _means(found: Sequence[_Found]) -> Table:
     lines: list[Sequence[object]] = []
     for c in range(min(len(reference.rows), _MOST_CLUSTERS)):
         for place, j in enumerate(columns):
-            name = reference.columns[j]
+            name = profile_words.plain_name(reference.columns, j)
             cells = [_mean(one, one.places.get(c, (None, 0.0))[0], j) for one in found]
             lines.append([f"cluster {c}" if place == 0 else "", name if len(name) <= 36 else f"{name[:35]}…", *cells])
     return Table([Shown("cluster"), Shown("column"), *numbers(*(one.name for one in found))], lines)

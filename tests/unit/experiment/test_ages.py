@@ -1,6 +1,7 @@
 """Dates as ages at a reference date, from files of every format to the report."""
 
 import datetime
+import re
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from flareclust.data.schema.draft import draft
 from flareclust.data.schema.mapping import TableMapping
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File
+from flareclust.evaluation.profile_words import plain_name
 from flareclust.experiment.reports.page import report_page
 
 AGE = {"type": "date", "as": "age", "reference": "2024-12-31"}
@@ -121,7 +123,14 @@ def test_a_run_shows_years_and_labels_data_frames_with_dates(folder):
     result = flareclust.run("lloyd", folder / "data", 2, schema=folder / "schema.yaml", partition="none", seed=1)
     assert result.columns == (NAME, "size")
     np.testing.assert_allclose(sorted(result.centroids[:, 0]), [30, 70], atol=1)
-    assert f"{NAME} (years) higher: 7" in report_page(result)
+    page = report_page(result)
+    assert "age in years at 2024-12-31 higher: 7" in page
+    assert "Columns: age at 2024-12-31, size." in page
+    assert re.search("<div class=.rule.>age at 2024-12-31 (&gt;|≤) ", page)
+    several = (NAME, "age(seen, 2024-12-31)", "size")
+    assert [plain_name(several, j, "years") for j in range(3)] == [
+        "age in years at 2024-12-31 (born)", "age in years at 2024-12-31 (seen)", "size (years)",
+    ]  # fmt: skip
     table = flareclust.read_table(folder / "data" / "a.csv", folder / "schema.yaml")
     expected, raw = result.predict(table), pd.read_csv(folder / "data" / "a.csv")
     assert len(set(expected)) == 2

@@ -1,6 +1,7 @@
 """Rows that came after a run at a site that took part: placed, with what has moved since."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import flareclust
 from flareclust.cli.main import main
 from flareclust.evaluation.moved import moved_since
 from flareclust.evaluation.profiles import profiles_of
+from flareclust.experiment.reports.placed import moved_tables
 from flareclust.experiment.tables.late_rows import moved_in, place_file
 
 
@@ -39,6 +41,12 @@ def test_shares_and_means_are_those_of_the_rows(folder):
     np.testing.assert_allclose(moved.then, frame(300, 0, 1).mean(), rtol=1e-9)
     assert moved.site == "north"
     assert list(moved.sentences()) == ["neither shares of clusters nor columns have moved by more than chance"]
+
+
+def test_points_are_between_the_shares_that_are_shown(folder):
+    moved = replace(moved_of(folder, frame(150, 0, 3)), rows_then=np.array([336, 664]), rows_now=np.array([324, 676]))
+    shares, _ = moved_tables(moved)
+    assert [row[2:] for row in shares.rows] == [["34 %", "32 %", "-2"], ["66 %", "68 %", "+2"]]
 
 
 def test_what_moved_is_named_and_what_did_not_is_not(folder):

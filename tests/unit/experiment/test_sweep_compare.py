@@ -121,7 +121,9 @@ def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
         with_clusters(cell("a"), best, ari=0.9),
         with_clusters(cell("c"), odd, ari=0.1),
     ]
-    shares, profiles = tables(compare_page("s", StudySummary.of(done)))
+    page = compare_page("s", StudySummary.of(done))
+    assert "Below each share is how far the cluster's mean is from that of its match: at 100 % it counts" in page
+    shares, profiles = tables(page)
     assert shares == [
         ["share of the rows", "a iid", "b iid", "c iid"],
         ["cluster 0", "30 %", "40 %mean moved 40 %", "50 %mean moved 0 %"],
@@ -131,6 +133,15 @@ def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
     # Of equally telling columns the first comes first, and the name is text.
     assert profiles[1] == ["cluster 0", "age", "1.0", "1.2", "1.0"]
     assert profiles[2] == ["", "crp<i>", "2.0", "2.0", "2.0"]
+
+
+def test_ages_are_in_plain_words():
+    both = [
+        with_clusters(cell(name), means([1, 1], [[1.0, 2.0], [0, 0]], ("age(born, 2024-12-31)", "crp")))
+        for name in "ab"
+    ]
+    (_, profiles) = tables(compare_page("s", StudySummary.of(both)))
+    assert "age at 2024-12-31" in [line[1] for line in profiles]
 
 
 def test_cells_of_other_data_or_other_columns_are_not_side_by_side():
