@@ -7,6 +7,7 @@ values of a category that few rows have are left out.
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from math import ceil, floor, log10
 from pathlib import Path
@@ -19,6 +20,7 @@ from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import code_cells, log_helps
 from flareclust.data.schema.cells import texts_of
 from flareclust.data.schema.mapping import ISO_DATE, TableMapping
+from flareclust.data.schema.outcome import is_known_later
 from flareclust.data.tables import File, open_columns
 
 #: A category's value is listed where so many rows have it.
@@ -41,6 +43,19 @@ _SKEWED = "strongly skewed; transform: log?"
 
 #: Text with more different values than this is no category, and so few integers may be the codes of one.
 _MOST_CATEGORIES, _FEW_INTEGERS = 30, 10
+
+#: Words for a cell without a value, beside the spellings that are read as such anyway.
+_UNKNOWN = re.compile(
+    r"k\. ?a\.|ka|keine angabe|n\.?d\.?|not (known|done)|unk(nown)?|unbekannt|missing|fehlt|#?n/a|n\.?a\.?|none|null|nan|\?|--?|\.\.?",
+    re.IGNORECASE,
+)
+
+#: So written are the stages of a disease, with I, II, ... and a letter behind.
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")
+_STAGE = re.compile(f"({'|'.join(_ROMAN)})([A-Ca-c]?)")
+
+#: The largest of few integers that may stand for a missing cell.
+_LAST_CODES = ("8", "9", "88", "99", "888", "999", "9999")
 
 _DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
 
@@ -82,7 +97,10 @@ def draft(table: str | Path | File, mapping: TableMapping | None = None) -> _Dra
     for name, column in zip(names, columns, strict=True):
         if not name:
             raise UserError(f"{file.place}: a column has no name; a table with a schema needs them all")
-        settings, comment = _column(name, column, own.decimal, may_be_id=not has_id)
+        coded = own.spellings(schema_names.get(name, name))
+        cells = _without_codes(column, coded, own.decimal)
+        settings, comment = _column(name, cells, own.decimal, may_be_id=not has_id)
+        comment = "; ".join(filter(None, (comment, _may_be_outcome(name, settings, cells))))
         if settings["type"] == "id":
             known = [cell for cell in column if cell is not None]
             has_id, repeated = True, len(known) - len(set(known))
@@ -104,6 +122,9 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         return {"type": "ignore"}, "all cells are missing"
     gaps = len(cells) - len(known)
     comments = [f"{_percent(gaps / len(cells))} of the cells are missing"] if gaps else []
+    known, unknown = _known_cells(known, decimal)
+    if unknown:
+        comments.append(unknown)
     different = Counter(known)
     unique = len(different) >= _NEARLY_ALL * len(known) and len(known) >= LEAST_ROWS
     numbers = _numbers(different, decimal)
@@ -140,7 +161,54 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         return {"type": "ignore"}, f"no value has {LEAST_ROWS} rows"
     if rare := len(different) - len(listed):
         comments.append(f"{rare} rarer value{'s are' if rare > 1 else ' is'} not listed")
+    if len(listed) > 1 and all(map(_STAGE.fullmatch, listed)) and min(map(_place_of_stage, listed))[0] < 2:
+        comments.append("in the order of their numbers; type: category if they have no order")
+        return {"type": "ordered", "values": sorted(listed, key=_place_of_stage)}, "; ".join(comments)
     return {"type": "category", "values": listed}, "; ".join(comments)
+
+
+def _place_of_stage(text: str) -> tuple[int, str]:
+    """Return what a Roman number, with or without a letter behind it, is ordered by: IIA before IIB."""
+    found = _STAGE.fullmatch(text)
+    assert found is not None
+    return _ROMAN.index(found[1]), found[2].lower()
+
+
+def _without_codes(cells: list[str | None], spellings: frozenset[str], decimal: str) -> list[str | None]:
+    """Return cells without those that are a number which stands for a missing one, however they write it: 99.0 for 99."""
+    codes = {number for one in spellings if (number := _number(one, decimal)) is not None}
+    if not codes:
+        return cells
+    coded = {cell for cell in {*cells} - {None} if _number(str(cell), decimal) in codes}
+    return [None if cell in coded else cell for cell in cells]
+
+
+def _known_cells(cells: list[str], decimal: str) -> tuple[list[str], str]:
+    """Return the cells of a column without words for a missing one, and a comment, where all others are numbers or dates.
+
+    Otherwise the cells as they are.
+    """
+    words = Counter(cell for cell in cells if _UNKNOWN.fullmatch(cell))
+    known = [cell for cell in cells if cell not in words]
+    different = Counter(known)
+    if not words or not known or (_numbers(different, decimal) is None and _date_form(different) is None):
+        return cells, ""
+    listed = ", ".join(json.dumps(word, ensure_ascii=False) for word in sorted(words))
+    share = _percent(words.total() / len(cells))
+    return known, f"{share} of the cells say that none is known: list them in the mapping, missing: [{listed}]"
+
+
+def _may_be_outcome(name: str, settings: Mapping[str, object], cells: list[str | None]) -> str:
+    """Return a question about a feature that is called like an outcome; "" for others. What it is, is for people to say."""
+    if settings["type"] in ("id", "ignore") or not is_known_later(name):
+        return ""
+    known = _yaml(name)
+    timed = f"{{time: {known}, event: ..., until: ...}}"
+    if settings["type"] != "number":
+        timed = f"{{time: ..., event: {known}=..., until: ...}}"
+    elif {*cells} <= {"0", "1", "0.0", "1.0", None}:
+        timed = f"{{time: ..., event: {known}, until: ...}}"
+    return f"an outcome? Then name it below the columns, and it is no feature: outcome: {timed}, or {{value: {known}}}"
 
 
 def _may_be_codes(numbers: FloatArray, times: IntArray) -> str:
@@ -152,7 +220,7 @@ def _may_be_codes(numbers: FloatArray, times: IntArray) -> str:
         return ""
     listed = [f"{number:.12g}" for number in numbers[times >= LEAST_ROWS]]
     rarer = " and the rarer ones" if len(listed) < len(numbers) else ""
-    apart = len(listed) > 1 and listed[-1] in ("8", "9") and float(listed[-1]) - float(listed[-2]) > 1
+    apart = len(listed) > 1 and listed[-1] in _LAST_CODES and float(listed[-1]) - float(listed[-2]) > 1
     unknown = (
         f"; {listed[-1]} for missing cells? Then missing: {listed[-1]} for the column in the mapping" if apart else ""
     )
@@ -164,6 +232,11 @@ def _may_be_codes(numbers: FloatArray, times: IntArray) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.01 else "less than 1 %"
+
+
+def _number(text: str, decimal: str) -> float | None:
+    found = _numbers(Counter((text,)), decimal)
+    return None if found is None else float(found[0])
 
 
 def _numbers(different: Counter[str], decimal: str) -> FloatArray | None:

@@ -126,7 +126,7 @@ class OutcomeSchema(Settings):
 
     def hint(self, features: Iterable[str]) -> str:
         """Return a sentence where features of the schema are called as if they were known with the outcome only; "" for none."""
-        odd = [name for name in features if _is_known_later(name)]
+        odd = [name for name in features if is_known_later(name)]
         if not odd:
             return ""
         columns, they = ("column", "it is") if len(odd) == 1 else ("columns", "they are")
@@ -143,7 +143,7 @@ class OutcomeSchema(Settings):
         return (self.event or str(self.value), column.unit or "", *(column.values or ()))
 
 
-def _is_known_later(name: str) -> bool:
+def is_known_later(name: str) -> bool:
     """Return whether a column is called as if its cells were known with the outcome only, such as `follow_up` or `survivalDays`."""
     words = re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).lower()
     return _KNOWN_LATER.search(words) is not None and _KNOWN_BEFORE.search(words) is None

@@ -157,17 +157,71 @@ def test_numbers_with_another_decimal_mark_are_named(tmp_path):
 
 
 def test_a_column_that_is_nearly_one_of_numbers_is_named(tmp_path):
-    cells = [str(i) if i % 10 else "k.A." for i in range(100)]
+    cells = [str(i) if i % 10 else "pending" for i in range(100)]
     path = table(tmp_path, {"age": [30.5, *range(99)], "crp": cells})
     assert "crp: {type: ignore}  # 10 % of the cells are no number; list spellings such as k.A." in draft(path).text
-    assert "crp: {type: number" in draft(path, TableMapping(missing=("k.A.",))).text
+    assert "crp: {type: number" in draft(path, TableMapping(missing=("pending",))).text
 
 
 @pytest.mark.parametrize(("numbers", "said"), [(8, "20 % of the cells are no number"), (7, "no value has 5 rows")])
 def test_a_column_is_nearly_one_of_numbers_from_four_fifths_on(tmp_path, numbers, said):
-    cells = [f"{i}.5" for i in range(numbers)] + ["k.A."] * (10 - numbers)
+    cells = [f"{i}.5" for i in range(numbers)] + ["pending"] * (10 - numbers)
     (tmp_path / "north.csv").write_text("\n".join(["crp,age", *(f"{cell},1" for cell in cells), ""]))
     assert f"crp: {{type: ignore}}  # {said}" in draft(tmp_path / "north.csv").text
+
+
+def test_words_for_missing_cells_keep_no_column_from_its_type(tmp_path):
+    many = [str(i % 40) if i % 2 else ("k.A.", "n/a")[i % 4 // 2] for i in range(N)]
+    dates = [f"{1 + i % 28:02d}.03.2024" if i else "unknown" for i in range(N)]
+    path = table(tmp_path, {"crp": many, "seen": dates, "kind": ["a", "k.A."] * (N // 2)})
+    text = draft(path).text
+    assert "crp: {type: number, range: [0, 60]}  # 50 % of the cells say that none is known: list" in text
+    assert 'in the mapping, missing: ["k.A.", "n/a"]' in text
+    assert "seen: {type: ignore}  # dates, %d.%m.%Y" in text
+    own = TableMapping(missing=("k.A.", "n/a", "unknown"))
+    assert "crp: {type: number, range: [0, 60]}  # 50 % of the cells are missing" in draft(path, own).text
+
+
+def test_a_code_is_the_same_number_however_the_cells_write_it(tmp_path):
+    path = table(
+        tmp_path,
+        {
+            "size": ["99", "99.0", *(f"{20 + i / 7:.2f}" for i in range(N - 2))],
+            "code": ["1", "2", "99", "99.0"] * (N // 4),
+        },
+    )
+    assert draft(path).text.count("of the cells lie far from all others") == 2
+    text = draft(path, TableMapping(missing=("99",))).text
+    assert "far from all others" not in text
+    assert "code: {type: number, range: [0, 3]}  # 50 % of the cells are missing; 2 integers only" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "drafted_as"),
+    [
+        (("IV", "II", "I", "III"), ("ordered", ("I", "II", "III", "IV"))),
+        (("IX", "IIB", "IIA", "I", "V"), ("ordered", ("I", "IIA", "IIB", "V", "IX"))),
+        (("X", "V"), ("category", ("V", "X"))),
+        (("I", "II", "other"), ("category", ("I", "II", "other"))),
+    ],
+)
+def test_stages_are_ordered(tmp_path, values, drafted_as):
+    text = draft(table(tmp_path, {"stage": values * 12, "size": [i / 7 for i in range(12 * len(values))]})).text
+    column = check_draft(text).columns["stage"]
+    assert (column.type, column.values) == drafted_as
+    assert ("in the order of their numbers" in text) == (column.type == "ordered")
+
+
+def test_columns_called_like_an_outcome_are_named_and_stay_features(tmp_path):
+    columns = {"died": ["yes", "no"] * (N // 2), "follow-up": [i * 3.5 for i in range(N)], "event": [0, 1] * (N // 2)}
+    text = draft(table(tmp_path, {**columns, "size": [i / 7 for i in range(N)], "age_days": range(N)})).text
+    asked = "an outcome? Then name it below the columns, and it is no feature: outcome: "
+    assert f"{asked}{{time: ..., event: died=..., until: ...}}, or {{value: died}}" in text
+    assert f"{asked}{{time: follow-up, event: ..., until: ...}}, or {{value: follow-up}}" in text
+    assert f"{asked}{{time: ..., event: event, until: ...}}, or {{value: event}}" in text
+    assert text.count("an outcome?") == 3
+    assert check_draft(text).outcome is None
+    assert {"died", "follow-up", "event"} <= set(check_draft(text).used)
 
 
 @pytest.mark.parametrize(
