@@ -224,9 +224,10 @@ def _assign(
                 "--out is for a file that is here (--data); with --kit labels stay at the site, in the folder of the job, so leave it out"
             )
         from flareclust.engines.late_jobs import place_at, placed_rows
+        from flareclust.engines.late_sites import read_finished, row_name_of
 
         placed = place_at(result, kit, [name.strip() for name in site.split(",")], new_rows=new_rows)
-        terminal.print_placed(placed, placed_rows(placed))
+        terminal.print_placed(placed, placed_rows(placed), row_name_of(read_finished(result)[1]))
         return
     assert data is not None
     out = out or Path()

@@ -7,7 +7,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust.aggregators import placed
-from flareclust.engines.late_sites import check_late, read_finished
+from flareclust.engines.late_sites import check_late, read_finished, row_name_of
 from flareclust.engines.options import JobOptions
 from flareclust.platform.job import build_job
 from flareclust.platform.provisioned import run_job
@@ -43,7 +43,7 @@ def place_at(
     if not sites:
         raise UserError("name the late site (--site)")
     for site in () if new_rows else sites:
-        check_late(finished, site)
+        check_late(finished, site, row_name_of(about))
     algorithm = registry.get(about["algorithm"])
     if not algorithm.federated:
         raise UserError(f"{algorithm.name} is not federated; place the late site's file with --data")

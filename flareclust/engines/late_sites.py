@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.display import in_unit
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.lloyd import assign
@@ -45,8 +46,9 @@ def placed(
     """
     finished, about = read_finished(folder)
     algorithm = registry.get(about["algorithm"])
+    row_name = row_name_of(about)
     if not new_rows:
-        check_late(finished, site)
+        check_late(finished, site, row_name)
     if not algorithm.federated and not algorithm.partial:
         return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0], {}
     if not algorithm.federated:
@@ -54,7 +56,7 @@ def placed(
         try:
             own, has = alignment.own_view(table, {"columns": finished.arrays["columns"]})
         except Refusal as reason:
-            raise UserError(f"{site} {reason}") from None
+            raise UserError(f"{site} {in_unit(str(reason), row_name)}") from None
         known = np.full((len(own), len(finished.arrays["columns"])), np.nan)
         known[:, has] = own
         return different_result.place_rows(algorithm.name, about["params"], finished.arrays, known), {}
@@ -63,18 +65,25 @@ def placed(
         task = Task(StepName.PLACE, finished.n_rounds, executor.placing(finished.arrays), site)
         answer = executor.answer(task, rows, never_abort)
     except Refusal as reason:
-        raise UserError(f"{site} {reason}") from None
+        raise UserError(f"{site} {in_unit(str(reason), row_name)}") from None
     except (BadMessage, KeyError) as reason:
         raise UserError(f"{folder / outcome_files.ARRAYS} is no result of {algorithm.name}: {reason}") from None
     assert answer.labels is not None
     return answer.labels, answer.details
 
 
-def check_late(finished: Outcome, site: str) -> None:
-    """Raise UserError where a site is none that came late."""
+def row_name_of(about: Mapping[str, Any]) -> str:
+    """Return what a finished run calls its rows, by its summary."""
+    experiment = about.get("experiment")
+    named = experiment.get("row_name") if isinstance(experiment, Mapping) else None
+    return named if isinstance(named, str) else "rows"
+
+
+def check_late(finished: Outcome, site: str, row_name: str = "rows") -> None:
+    """Raise UserError where a site is none that came late; `row_name` is what the run calls its rows."""
     if site in finished.sites and site not in finished.refused:
         raise UserError(
-            f"{site} took part and has its labels; for rows that came later say --new-rows, and give a late site a name of its own (--site)"
+            f"{site} took part and has its labels; for {row_name} that came later say --new-rows, and give a late site a name of its own (--site)"
         )
 
 

@@ -173,6 +173,7 @@ def report_page(result: "Result") -> str:
         page_status=record["files"][REPORT],
         outputs=_outputs(record["results"].values()),
         command=command_of(result.experiment),
+        unnamed_match=result.matched_to is not None and not result.experiment.get("match_to"),
         version=__version__,
     )
 

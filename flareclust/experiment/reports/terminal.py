@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ti
 from rich.table import Column, Table
 from rich.text import Text
 
-from flareclust._foundation.display import number_or_dash, printable, shortened, shown, some
+from flareclust._foundation.display import in_unit, number_or_dash, printable, shortened, shown, some
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
 from flareclust.core.compiled import compile_side_by_side, compiles_first
@@ -475,9 +475,9 @@ def print_placement(
     say(f"labels: {folder.absolute() / LABELS_FILE}")
 
 
-def print_placed(outcome: Outcome, rows: int) -> None:
-    """Print how many rows late sites of a federation have placed."""
-    say(f"{rows:,} rows placed at {', '.join(sorted(set(outcome.sites) - set(outcome.refused)))}")
+def print_placed(outcome: Outcome, rows: int, row_name: str) -> None:
+    """Print how many rows, which the run calls so, late sites of a federation have placed."""
+    say(f"{rows:,} {row_name} placed at {', '.join(sorted(set(outcome.sites) - set(outcome.refused)))}")
     for site, reason in sorted(outcome.refused.items()):
-        say(f"{site} {reason}", "left out")
+        say(f"{site} {in_unit(reason, row_name)}", "left out")
     say(f"labels: at the sites, named by the job {outcome.job}")

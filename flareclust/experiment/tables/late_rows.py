@@ -19,7 +19,7 @@ from flareclust._foundation.validation import did_you_mean
 from flareclust.data.schema.columns import TableSchema, features_of, read_schema
 from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
-from flareclust.engines.late_sites import placed, read_finished
+from flareclust.engines.late_sites import placed, read_finished, row_name_of
 from flareclust.evaluation import agreement
 from flareclust.evaluation.moved import Moved, moved_since
 from flareclust.evaluation.profiles import profiles_of
@@ -89,7 +89,7 @@ def place_file(
             known, used = _agreed(schema, about, folder, partial=partial)
             table, id_name = replace(typed_file(file, known, None, outcome=False), schema=used), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
-        return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, _row_name(about))
+        return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, row_name_of(about))
     except UserError as error:
         own = None if (schema or columns) is not None else _setting(about, "table_schema")
         if own is None:
@@ -163,7 +163,7 @@ def notes_on(folder: Path, table: Table) -> list[str]:
         return []  # it has other columns, or hidden ones
     assessed = (about.get("assessed") or {}).get("rows")
     notes = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed)
-    row_name = _row_name(about)
+    row_name = row_name_of(about)
     far = _far_rows(arrays, about, table, row_name)
     return [*(in_unit(note, row_name) for note in notes), *([far] if far else [])]
 
@@ -171,7 +171,7 @@ def notes_on(folder: Path, table: Table) -> list[str]:
 def moved_in(folder: Path, site: str, table: Table, labels: IntArray) -> tuple[Moved | None, str]:
     """Return what has moved since a saved run, and the date of the run; None for a run without profiles, or of other columns."""
     finished, about = read_finished(folder)
-    row_name, date = _row_name(about), str(about.get("date", ""))
+    row_name, date = row_name_of(about), str(about.get("date", ""))
     profiles = profiles_of(finished.arrays, about.get("columns"), row_name)
     if profiles is None or profiles.mean.shape[1] != table.X.shape[1] or not profiles.rows.any():
         return None, date
@@ -183,11 +183,6 @@ def _setting(about: Mapping[str, Any], name: str) -> str | None:
     experiment = about.get("experiment")
     found = experiment.get(name) if isinstance(experiment, Mapping) else None
     return found if isinstance(found, str) else None
-
-
-def _row_name(about: Mapping[str, Any]) -> str:
-    """Return what a saved run calls its rows."""
-    return _setting(about, "row_name") or "rows"
 
 
 def columns_unlike_those_of(

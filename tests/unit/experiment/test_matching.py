@@ -221,6 +221,7 @@ def test_a_result_in_memory_gives_its_numbers_without_a_file(result, other, tmp_
         assert again.matched_to == "the earlier run"
         nearest = ((again.centroids[:, None] - earlier.centroids) ** 2).sum(axis=2).argmin(axis=1)
         np.testing.assert_array_equal(nearest, range(4))
+        assert "the numbers of the earlier run, a result in memory, which no command can name" in report_page(again)
     kept = flareclust.run("dkmpp", night(1), k=4, scale="standard", match_to=other, out=tmp_path / "out")
     np.testing.assert_array_equal(flareclust.load_result(tmp_path / "out").centroids, kept.centroids)
     assert flareclust.load_result(tmp_path / "out").matched_to == "the earlier run"
@@ -231,6 +232,7 @@ def test_a_saved_result_is_named_by_its_folder(result, tmp_path):
     again = flareclust.run("dkmpp", night(1), k=4, scale="standard", match_to=saved)
     assert again.matched_to == "night"
     assert again.experiment["match_to"] == str(tmp_path / "night")
+    assert "which no command can name" not in report_page(again)
 
 
 def test_a_start_in_memory_is_asked_to_be_saved(result, tmp_path):

@@ -9,9 +9,11 @@ import pytest
 
 import flareclust
 from flareclust.cli.main import main
+from flareclust.engines.late_sites import read_finished, row_name_of
 from flareclust.evaluation.moved import moved_since
 from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.reports.placed import moved_tables
+from flareclust.experiment.reports.terminal import print_placed
 from flareclust.experiment.tables.late_rows import moved_in, place_file
 
 
@@ -81,6 +83,24 @@ def test_the_command_places_new_rows_of_a_site_and_writes_a_page(folder, tmp_pat
     assert "<h1>&lt;next&gt;.csv in the clusters of the run</h1>" in page
     assert "Columns have moved: age by +0." in page
     assert "mean then, north" in page
+
+
+def test_without_profiles_rows_are_called_as_the_run_does_too(tmp_path, capsys):
+    sites = {"north": frame(300, 0, 1), "south": frame(200, 0, 2)}
+    flareclust.run("portfolio", sites, k=2, profile=False, out=tmp_path / "run", row_name="patients")
+    frame(90, 400, 7).to_csv(tmp_path / "next.csv", index=False)
+    words = ["--data", str(tmp_path / "next.csv"), "--site", "north", "--out", str(tmp_path / "placed")]
+    for more, code in (([], "2"), (["--new-rows"], "0")):
+        with pytest.raises(SystemExit, match=code):
+            main(["assign", str(tmp_path / "run"), *words, *more])
+    out, err = capsys.readouterr()
+    assert "for patients that came later say --new-rows" in err
+    assert not re.search(r"(?<!-)\brows\b", (out + err).replace(str(tmp_path), ""))
+    finished, about = read_finished(tmp_path / "run")
+    print_placed(replace(finished, refused={"west": "has fewer rows than k=2"}), 12, row_name_of(about))
+    said = capsys.readouterr().out
+    assert "12 patients placed at north, south" in said
+    assert "west has fewer patients than k=2" in said
 
 
 def test_the_page_of_placed_rows_calls_them_as_the_run_does(tmp_path, capsys):
