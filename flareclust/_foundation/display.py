@@ -56,6 +56,11 @@ def rounded(value: float, decimals: int) -> str:
     return f"{found + 0 if found else abs(found):,f}"
 
 
+def measured(name: str, value: float, decimals: int) -> str:
+    """Return the value of a metric as `rounded` does; a number of rows is a whole one."""
+    return rounded(value, 0 if name.endswith("_rows") else decimals)
+
+
 def signed(value: float, decimals: int) -> str:
     """Return a number as `rounded` does, with its sign."""
     text = rounded(value, decimals)

@@ -1,7 +1,7 @@
 """Runs with a range of k: which k the federation's rows speak for, from one upload at the largest.
 
-`pooled` can try all of them in its own job. For any other algorithm a job of `pooled` chooses first, and the algorithm
-then runs with what it chose.
+`pooled` can try all of them in its own job, and so can mixtures, by BIC or ICL. For any other algorithm a job of `pooled` chooses
+first, and the algorithm then runs with what it chose.
 """
 
 import re
@@ -17,11 +17,15 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, Message
 from flareclust.evaluation import criteria
 from flareclust.evaluation.scores import SCORES_OF, values_needed_for
+from flareclust.protocol import registry
 from flareclust.protocol.outcome import SITE_BY_SITE, Outcome
 
 CHOOSER = "pooled"
 
 _PREFIX = "choice_"
+
+#: The setting of mixtures that says what chooses the number of components, and the array with its value for each of them.
+_OWN_CRITERION, _TRIED = "k_criterion", "tried"
 
 #: Settings of an algorithm that the job that chooses has, too.
 _SHARED = (
@@ -64,6 +68,19 @@ def settings(k_range: tuple[int, int], criterion: str, params: Mapping[str, Any]
     return {**own, "k_min": k_range[0], "criterion": criterion}
 
 
+def own_settings(
+    algorithm: str, k_range: tuple[int, int], criterion: str, params: Mapping[str, Any], *, secure_sums: bool = False
+) -> dict[str, Any] | None:
+    """Return the settings with which an algorithm with these `params` chooses from a range in its own job; None where it cannot.
+
+    Mixtures do so by their own criterion, unless another one is asked for; with secure sums they cannot.
+    """
+    if algorithm == CHOOSER:
+        return settings(k_range, criterion, params)
+    by_itself = _OWN_CRITERION in registry.get(algorithm).parameters() and criterion == criteria.USUAL
+    return {"k_min": k_range[0]} if by_itself and not secure_sums else None
+
+
 def exported_k(algorithm: str, k: str, criterion: str | None, params: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the k of an exported job, of a range the largest, and its settings; UserError for a range that takes two jobs."""
     number, k_range = parse_k(k)
@@ -72,12 +89,13 @@ def exported_k(algorithm: str, k: str, criterion: str | None, params: Mapping[st
     if k_range is None:
         assert number is not None
         return number, dict(params)
-    if algorithm != CHOOSER:
+    own = own_settings(algorithm, k_range, criteria.current_rule(criterion or criteria.USUAL), params)
+    if own is None:
         raise UserError(
             f"{algorithm} with a range of k is two jobs, the first of which chooses: export {CHOOSER} with --k {k.strip()}, and then "
             f"{algorithm} with the k that it has chosen; flareclust run does both"
         )
-    return k_range[1], {**params, **settings(k_range, criteria.current_rule(criterion or criteria.USUAL), params)}
+    return k_range[1], {**params, **own}
 
 
 def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple[int, int]]) -> None:
@@ -103,6 +121,8 @@ def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple
 
 def chosen_k(arrays: Message) -> int | None:
     """Return the number of clusters that was chosen, None where there was no choice."""
+    if _TRIED in arrays:
+        return len(arrays["centroids"])
     return int(arrays["chosen_k"]) if "chosen_k" in arrays else None
 
 
@@ -141,8 +161,18 @@ def selection_of(arrays: Mapping[str, Array]) -> criteria.KSelection | None:
     return criteria.KSelection(*(arrays.get(_PREFIX + name, unknown) for name in criteria.KSelection._fields))
 
 
-def summary(arrays: Mapping[str, Array]) -> dict[str, Any] | None:
-    """Return the choice as plain values: the k tried, their scores, and the k of every rule that can be computed."""
+def rule_of(arrays: Mapping[str, Array], criterion: str, params: Mapping[str, Any]) -> str:
+    """Return the rule that chose the number of clusters, of a run that was asked for a `criterion`; mixtures have their own."""
+    return str(params[_OWN_CRITERION]) if _TRIED in arrays else criteria.current_rule(criterion)
+
+
+def summary(arrays: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the choice of a run with these `params` as plain values: the k tried, their scores, and the k of every rule that can be
+    computed."""
+    if _TRIED in arrays:
+        rule, tried = str(params[_OWN_CRITERION]), arrays[_TRIED]
+        ks = [int(params["k_min"]) + i for i in range(len(tried))]
+        return {"k": ks, rule: tried.tolist(), "rules": {rule: ks[int(np.argmin(tried))]}}
     if (known := selection_of(arrays)) is None:
         return None
     scores = {
@@ -176,11 +206,12 @@ def tie(arrays: Mapping[str, Array], rule: str) -> str:
     return ""
 
 
-def at_end(arrays: Mapping[str, Array], rule: str) -> str:
+def at_end(arrays: Mapping[str, Array], rule: str, params: Mapping[str, Any]) -> str:
     """Return a sentence where the k that a rule chose is an end of the range, beyond which another may be better; else empty."""
-    if (known := selection_of(arrays)) is None or len(known.k) < 2:
+    known = summary(arrays, params)
+    if known is None or len(known["k"]) < 2 or rule not in known["rules"]:
         return ""
-    k, first, last = int(known.k[criteria.choose(known, rule)]), int(known.k.min()), int(known.k.max())
+    k, first, last = known["rules"][rule], min(known["k"]), max(known["k"])
     if k == last or (k == first and k > 2):
         end, other = ("largest", "larger") if k == last else ("smallest", "smaller")
         return f"k={k} is the {end} of the range {first}..{last}, and {rule} may prefer a {other} one; widen the range"

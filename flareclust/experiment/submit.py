@@ -88,11 +88,16 @@ class _Submission:
         asked, params, k = self.experiment, self._params, self.prepared.k
         if asked.k_range is None:
             return with_round_metrics(self._job(asked.algorithm, params, k), self.prepared)
+        own = choice.own_settings(
+            asked.algorithm, asked.k_range, asked.criterion, params, secure_sums=asked.secure_sums
+        )
+        if own is not None and asked.algorithm != choice.CHOOSER:
+            return with_round_metrics(self._job(asked.algorithm, {**params, **own}, k), self.prepared)
         if asked.policy is None and (shapes := self._shapes()):
             choice.check_sizes(asked.k_range, asked.criterion, shapes)
+        if own is not None:
+            return self._job(asked.algorithm, {**params, **own}, k)
         choosing = choice.settings(asked.k_range, asked.criterion, params)
-        if asked.algorithm == choice.CHOOSER:
-            return self._job(choice.CHOOSER, {**params, **choosing}, k)
         chosen = self._job(choice.CHOOSER, choosing, k, first=True)
         k = choice.chosen_k(chosen.arrays) or k
         # The first has waited for both.

@@ -46,8 +46,12 @@ def run_again(reference: Result, sites: Mapping[str, FloatArray], seed: int) -> 
         JobFailed: the federation did not reach a result.
     """
     experiment = experiment_of(reference, len(sites), seed)
-    experiment = experiment.model_copy(update={"k": reference.k, "k_range": None})
-    prepared = Prepared(reference.k, sites)
+    own_choice = (
+        "k_criterion" in experiment.params and experiment.params.get("k_min") is not None
+    )  # which is made again
+    k = experiment.k if own_choice and experiment.k else reference.k
+    experiment = experiment.model_copy(update={"k": k, "k_range": None})
+    prepared = Prepared(k, sites)
     return evaluate(experiment, prepared, submit(experiment, prepared), 0.0)
 
 

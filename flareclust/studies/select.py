@@ -64,7 +64,8 @@ def select_k(
         algorithm: as in `run`.
         data: as in `run`.
         k_range: the numbers to try: range(2, 16), (2, 15) or "2..15".
-        criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
+        criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation"; by the default `gmm` chooses by its own
+            `k_criterion`, BIC or ICL.
         null: number of runs on rows without clusters to compare with, at least 19; 0 for none. `KSelected.null` has the answer.
         null_reference: what these rows are, as in `flareclust.stability`.
         **settings: further arguments of `run`.
@@ -79,10 +80,11 @@ def select_k(
     if null:
         check_repeatable(algorithm, settings)
     result = run(algorithm, data, k_range, criterion=criterion, **settings)
-    known = selection.summary(result.arrays)
+    known = selection.summary(result.arrays, result.params)
     assert known is not None
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}
     if null:
         result = with_null_test(result, null_test(result, null, reference=null_reference))
-    return KSelected(result.k, str(result.experiment["criterion"]), scores, known["rules"], result, result.null)
+    rule = selection.rule_of(result.arrays, str(result.experiment["criterion"]), result.params)
+    return KSelected(result.k, rule, scores, known["rules"], result, result.null)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flareclust._foundation.display import rounded
+from flareclust._foundation.display import measured, rounded
 from flareclust._foundation.typing import Array
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
@@ -82,7 +82,7 @@ def _title(result: Result, experiment: Experiment) -> str:
     """Return what ran and the main numbers in a sentence: MLflow folds a description after a few lines."""
     found = f"{result.centroids_found} of {result.k} centroids from {escape(result.took_part)}"
     known = {name: value for name in _MAIN if (value := result.metrics.get(name)) is not None}
-    main = [f"{name.replace('_', ' ')} {rounded(value, 3)}" for name, value in known.items()]
+    main = [f"{name.replace('_', ' ')} {measured(name, value, 3)}" for name, value in known.items()]
     named = experiment.title
     return f"{'' if named is None else f'**{escape(named)}** '}**{escape(result.algorithm)}** on {escape(data_name(experiment.data))}: {', '.join([found, *main])}"
 

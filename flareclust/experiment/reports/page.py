@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flareclust._foundation.display import all_of, number_or_dash, rounded
+from flareclust._foundation.display import all_of, measured, number_or_dash, rounded
 from flareclust._foundation.extras import installed
 from flareclust._foundation.version import __version__
 from flareclust.evaluation import null_reference, profile_words
@@ -59,6 +59,9 @@ _MEASURES = {
     "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
     "clipped_share": "share of {rows} beyond the sites' bounds",
     "davies_bouldin": "Davies-Bouldin index (lower is better)",
+    "log_likelihood": "mean log likelihood of the mixture (higher is better)",
+    "bic": "BIC (lower is better)",
+    "icl": "ICL (lower is better; it prefers components that are apart)",
     "noise_rows": "{rows} of micro-clusters in no cluster",
     "ari": "adjusted Rand index against the known classes",
     "nmi": "normalised mutual information with the known classes",
@@ -158,7 +161,7 @@ def report_page(result: "Result") -> str:
         repeats=cluster_stability.repeats_text(result.repeated["done"], found.row_name) if result.repeated else "",
         study_settings=", ".join(f"{name}={value!r}" for name, value in asked.items()),
         study_command=study_command(result.experiment, asked) if asked else "",
-        criterion=(criterion := result.experiment.get("criterion", "")),
+        criterion=(criterion := "" if found.choice is None else found.rule),
         other_rules=", ".join(f"{rule} {k}" for rule, k in rules.items() if rule != criterion),
         choice=_choice_of_k(found),
         tree=base64.b64encode(png(tree_of(result), dpi=100)).decode() if _draws_tree(result) else "",
@@ -292,10 +295,12 @@ def _measures(found: Summary) -> Table | None:
     result = found.result
     rows: list[Sequence[object]] = []
     for name, value in result.ranked_metrics.items():
-        shown = no_value(name) if value is None else rounded(value, 3)
+        shown = no_value(name) if value is None else measured(name, value, 3)
         mixed = name == "inertia" and "gamma" in result.arrays
         known = _MIXED_COST if mixed else _MEASURES.get(name, "").format(rows=found.row_name)
         rows.append((known or name.replace("_", " "), shown))
+    if found.uncertain:
+        rows.append((found.uncertain_name, found.uncertain))
     if found.assessed:
         rows.append((f"{found.row_name} assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
@@ -319,8 +324,8 @@ def _choice_of_k(found: Summary) -> Table | None:
     """Return what was measured for each k; None where k was given."""
     if (chosen := found.choice) is None:
         return None
-    asked = ("calinski_harabasz", "simplified_silhouette", "davies_bouldin")
-    names = [name for name in asked if any(value is not None for value in chosen[name])]
+    asked = ("calinski_harabasz", "simplified_silhouette", "davies_bouldin", "bic", "icl")
+    names = [name for name in asked if any(value is not None for value in chosen.get(name, ()))]
     rows = [
         [Cell(k, "n", inner="b" if k == found.result.k else ""), *(_score(chosen[name][i]) for name in names)]
         for i, k in enumerate(chosen["k"])

@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
-from flareclust._foundation.display import rounded
+import numpy as np
+
+from flareclust._foundation.display import in_unit, measured
 from flareclust._foundation.typing import IntArray
+from flareclust.core.mixtures import certainty
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
@@ -15,6 +18,8 @@ from flareclust.evaluation.verdict import Verdict, verdict_on
 from flareclust.experiment.config import REMOTE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
 from flareclust.experiment.results.sizes import FEW, floor_of, shown_sizes, size_text, withholds
+from flareclust.preparation.assignment import mixture_of
+from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
 from flareclust.protocol.cluster_arrays import OUTCOME_NOISE
@@ -22,6 +27,12 @@ from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
+
+#: Of measures of mixtures, which values are better.
+_BETTER = {"log_likelihood": "higher", "bic": "lower", "icl": "lower"}
+
+#: A row of a mixture is uncertain where its most probable component is less so.
+_CERTAIN = 0.8
 
 #: So many clusters are listed where there is little room.
 MOST_CLUSTERS = 20
@@ -94,6 +105,40 @@ class Summary:
     def exact(self) -> Profiles | None:
         """Return the profiles of every other result."""
         return self.profiles if isinstance(self.profiles, Profiles) else None
+
+    def measure_name(self, name: str) -> str:
+        """Return a metric's name in words; of a mixture with which values are better."""
+        better = f" ({_BETTER[name]} is better)" if name in _BETTER else ""
+        return f"{in_unit(name.replace('_', ' '), self.row_name)}{better}"
+
+    @property
+    def uncertain_name(self) -> str:
+        """Return what `uncertain` is a number of."""
+        return f"uncertain {self.row_name} (probability below {_CERTAIN:g})"
+
+    @property
+    def uncertain(self) -> str:
+        """Return how many rows have no component of a mixture that is clearly the most probable one; "" for other algorithms.
+
+        Of rows that are not here, where it is said. Under the run's own policy no number below its floor is.
+        """
+        result = self.result
+        arrays = {**result.arrays, "centroids": result.centroids}
+        if (mixture := mixture_of(arrays)) is None:
+            return ""
+        if not result.sites:
+            return "known at the sites only: labels.csv there" if result.engine in REMOTE else ""
+        X = np.concatenate(list(result.sites.values()))
+        probability, _ = certainty(np.ascontiguousarray(as_clustered(arrays, filled(arrays, X))), mixture)
+        n = int(np.count_nonzero(probability < _CERTAIN))
+        if self.floor and n < self.floor:
+            return f"fewer than {self.floor}"
+        return f"{n:,} ({profile_words.percent(n / len(X))})"
+
+    @property
+    def rule(self) -> str:
+        """Return the rule that chose k, of a run with a `choice`."""
+        return choice.rule_of(self.result.arrays, str(self.result.experiment.get("criterion", "")), self.result.params)
 
     @property
     def sizes(self) -> IntArray | None:
@@ -196,10 +241,12 @@ def summarise(result: "Result") -> Summary:
     return Summary(
         result=result,
         title=f"{result.centroids_found} of {result.k} centroids, {result.took_part}",
-        measures={n: no_value(n) if value is None else rounded(value, 4) for n, value in result.ranked_metrics.items()},
+        measures={
+            n: no_value(n) if value is None else measured(n, value, 4) for n, value in result.ranked_metrics.items()
+        },
         profiles=shown_noisy_profiles(result) or profiles_of(result.arrays, result.columns, result.row_name),
         continuity="" if since is None else since.summary(result.matched_to or "", result.row_name),
-        choice=choice.summary(result.arrays),
+        choice=choice.summary(result.arrays, result.params),
         assessed=assessed,
     )
 

@@ -158,7 +158,9 @@ def print_result(result: Result) -> None:
     title = f"{result.algorithm}, {result.engine}, {result.took_part}, seed {result.seed}"
     console.print(escape(title), highlight=False)
     rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
-    rows += [(name.replace("_", " "), value) for name, value in found.measures.items()]
+    rows += [(found.measure_name(name), value) for name, value in found.measures.items()]
+    if found.uncertain:
+        rows.append((found.uncertain_name, found.uncertain))
     if found.assessed:
         rows.append((f"{found.row_name} assessed", found.assessed))
     rows.append(("rounds", str(result.rounds)))

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -106,6 +106,16 @@ class Ended:
     def k(self) -> int:
         """Return the number of clusters that was asked for; of a range, the one that was chosen."""
         return choice.chosen_k(self.outcome.arrays) or self.prepared.k
+
+    @cached_property
+    def params(self) -> dict[str, Any]:
+        """Return the settings of the algorithm, also those that follow from the data and from a range of k."""
+        asked, own = self.experiment, None
+        if asked.k_range is not None:
+            own = choice.own_settings(
+                asked.algorithm, asked.k_range, asked.criterion, asked.params, secure_sums=asked.secure_sums
+            )
+        return self.algorithm.parameters() | dict(self.prepared.params) | asked.params | (own or {})
 
     @property
     def names(self) -> tuple[str, ...] | None:
@@ -208,8 +218,8 @@ class Ended:
         """Give where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""
         asked = self.experiment
         rule = asked.criterion if asked.k_range else str(asked.params.get("criterion", criteria.USUAL))
-        arrays, rule = self.outcome.arrays, criteria.current_rule(rule)
-        yield from filter(None, (choice.tie(arrays, rule), choice.at_end(arrays, rule)))
+        arrays, rule = self.outcome.arrays, choice.rule_of(self.outcome.arrays, rule, self.params)
+        yield from filter(None, (choice.tie(arrays, rule), choice.at_end(arrays, rule, self.params)))
 
     def _of_the_assessment(self) -> Iterator[str]:
         """Give where groups of rows make the result doubtful, or rows left out of the assessment its metrics."""

@@ -7,7 +7,6 @@ process, as a study has them. In a real federation nobody sees them; there the a
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,6 @@ from flareclust.core.lloyd import assign
 from flareclust.core.missing.distances import nearest
 from flareclust.core.rounds import HISTORY
 from flareclust.evaluation import metrics as measures
-from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import noisy_profiles_of
 from flareclust.executors.local_clusters import LocalClustersParams, local_clusters
 from flareclust.experiment.config import Experiment
@@ -50,16 +48,14 @@ def evaluate(experiment: Experiment, prepared: Prepared, outcome: Outcome, secon
     if cluster_arrays.OUTCOME_FORM in outcome.arrays:
         names = np.array(prepared.outcome_names, dtype=np.str_)
         outcome = replace(outcome, arrays={**outcome.arrays, cluster_arrays.OUTCOME_NAMES: names})
-    ended, chosen = Ended(experiment, prepared, outcome), dict[str, Any]()
-    if experiment.k_range is not None and experiment.algorithm == choice.CHOOSER:
-        chosen = choice.settings(experiment.k_range, experiment.criterion, experiment.params)
+    ended = Ended(experiment, prepared, outcome)
     return Result(
         algorithm=experiment.algorithm,
         engine=experiment.engine,
         seed=experiment.seed,
         k=ended.k,
         n_sites=len(prepared.sites) or len(outcome.sites),
-        params=ended.algorithm.parameters() | dict(prepared.params) | experiment.params | chosen,
+        params=ended.params,
         rounds=outcome.n_rounds,
         seconds={"total": seconds, "local_max": outcome.seconds_local, "merge": outcome.seconds_merge},
         bytes={"up": outcome.bytes_up, "down": outcome.bytes_down},

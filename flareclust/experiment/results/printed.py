@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from flareclust._foundation.display import printable, rounded, shortened, some
+from flareclust._foundation.display import measured, printable, shortened, some
 from flareclust.evaluation.outcomes import outcomes_of
 from flareclust.experiment.results.sizes import floor_of, shown_sizes, size_text
 
@@ -36,7 +36,7 @@ def _head(result: "Result") -> Iterator[str]:
         f"{result.rounds} rounds"
     )
     for name, value in list(result.ranked_metrics.items())[:_MOST_SHOWN]:
-        yield f"{name}: {'undefined' if value is None else rounded(value, 4)}"
+        yield f"{name}: {'undefined' if value is None else measured(name, value, 4)}"
     if (rows := shown_sizes(result)) is not None:
         floor = floor_of(result)
         sizes = some([f"{c}: {size_text(n, floor)}" for c, n in enumerate(rows.tolist())], _MOST_SHOWN, "more")

@@ -191,7 +191,7 @@ class Result:
             "run_page": self.run_page,
             "job": self.job,
             "assessed": self.assessed,
-            "choice": choice.summary(self.arrays),
+            "choice": choice.summary(self.arrays, self.params),
             "features": partial.summary(self.arrays),
             "devices": devices(self.arrays),
             "matched": None if self.continuity is None else matched | self.continuity.to_json(),

@@ -155,7 +155,7 @@ def test_a_rule_asks_for_no_more_than_it_needs():
 def test_results_of_older_versions_are_read():
     arrays = dict(flareclust.run("pooled", sites(), k="2..5", criterion="separation").arrays)
     del arrays["choice_calinski_harabasz"]
-    reported = choice.summary(arrays)
+    reported = choice.summary(arrays, {})
     assert reported["rules"] == dict.fromkeys(("silhouette", "davies-bouldin", "elbow", "separation"), 4)
     assert reported["calinski_harabasz"] == [None] * 4
 

@@ -1,0 +1,103 @@
+"""What views say of mixtures: how many components were chosen, which values are better, and how many rows are uncertain."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import flareclust
+from flareclust import UserError
+from flareclust.core.mixtures import responsibilities
+from flareclust.evaluation import selection
+from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.summary import summarise
+from flareclust.experiment.reports.terminal import print_result
+
+
+@pytest.fixture(scope="module")
+def sites():
+    rng = np.random.default_rng(0)
+    found = {}
+    for site in ("north", "south"):
+        parts = [rng.normal(center, 1, (90, 2)) for center in ((0, 0), (3.5, 0), (0, 30))]
+        found[site] = pd.DataFrame(np.concatenate(parts), columns=["age", "crp"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def result(sites):
+    return flareclust.run("gmm", sites, "2..5", row_name="patients")
+
+
+def test_a_range_is_tried_in_one_job_and_bic_chooses(sites, result, tmp_path):
+    asked = flareclust.run("gmm", sites, 5, k_min=2)
+    np.testing.assert_array_equal(result.centroids, asked.centroids)
+    assert (result.k, asked.k) == (result.centroids_found,) * 2
+    steps = {record["step"] for record in result.outcome.rounds}
+    assert not any(step.startswith("score") for step in steps)
+    chosen = result.to_json()["choice"]
+    assert chosen["k"] == [2, 3, 4, 5][: len(chosen["bic"])]
+    assert chosen["rules"] == {"bic": chosen["k"][int(np.argmin(chosen["bic"]))]} == {"bic": result.k}
+    assert not any("were asked for" in text for text in (*result.warnings, *asked.warnings))
+    result.save(tmp_path / "out")
+    loaded = flareclust.load_result(tmp_path / "out")
+    assert (loaded.k, loaded.to_json()["choice"]) == (result.k, chosen)
+    icl = flareclust.run("gmm", sites, "2..5", k_criterion="icl")
+    assert list(icl.to_json()["choice"]["rules"]) == ["icl"]
+
+
+def test_another_rule_and_secure_sums_choose_by_k_means(sites):
+    by_rule = flareclust.run("gmm", sites, "2..4", criterion="silhouette")
+    assert "silhouette" in by_rule.to_json()["choice"]["rules"]
+    assert "tried" not in by_rule.arrays
+    own = {"secure_sums": True}
+    assert selection.own_settings("gmm", (2, 4), "calinski-harabasz", {}, **own) is None
+    assert selection.own_settings("lloyd", (2, 4), "calinski-harabasz", {}) is None
+
+
+def test_an_exported_job_has_the_range_as_well():
+    assert selection.exported_k("gmm", "2..6", None, {"covariance": "diag"}) == (6, {"covariance": "diag", "k_min": 2})
+    with pytest.raises(UserError, match="is two jobs"):
+        selection.exported_k("gmm", "2..6", "silhouette", {})
+
+
+def test_views_say_what_was_chosen_and_which_values_are_better(result, capsys):
+    print_result(result)
+    said, page = " ".join(capsys.readouterr().out.split()), report_page(result)
+    assert f"k={result.k} was chosen from 2..5; by rule: bic {result.k}" in said
+    assert f"k={result.k} was chosen from 2 to 5 by bic." in page
+    for words in ("log likelihood (higher is better)", "bic (lower is better)", "icl (lower is better)"):
+        assert words in said
+    assert "BIC (lower is better)" in page
+    study = flareclust.select_k("gmm", {site: frame for site, frame in result.sites.items()}, "2..3")
+    assert study.criterion == "bic"
+
+
+def test_a_range_whose_end_is_chosen_is_named(sites):
+    found = flareclust.run("gmm", sites, "2..3")
+    ended = [text for text in found.warnings if "is the largest of the range 2..3, and bic may prefer" in text]
+    assert len(ended) == (found.k == 3)
+    assert found.k == 3
+
+
+def test_uncertain_rows_are_counted_where_they_are_here(sites, result, capsys):
+    rows = np.concatenate(list(result.sites.values()))
+    n = int((responsibilities(rows, result.arrays).max(axis=1) < 0.8).sum())
+    assert n > 0
+    print_result(result)
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(rf"uncertain patients \(probability below 0.8\) {n} \(", said)
+    assert f"<td>{n} (" in report_page(result)
+    assert summarise(flareclust.run("lloyd", sites, 2)).uncertain == ""
+    policed = summarise(flareclust.run("gmm", sites, 3, policy={"min_count": 60}))
+    assert policed.uncertain == "fewer than 60"
+
+
+def test_a_number_of_rows_is_a_whole_number(sites, capsys):
+    tree = flareclust.run("tree", sites, shape="density")
+    n = int(tree.metrics["noise_rows"])
+    print_result(tree)
+    assert re.search(rf"noise rows +{n} *\n", capsys.readouterr().out)
+    assert f"noise_rows: {n}\n" in f"{tree}\n"
+    assert f"in no cluster</td><td>{n}</td>" in report_page(tree)
