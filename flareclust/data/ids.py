@@ -74,6 +74,7 @@ class Withdrawn:
 
     def __init__(self, ids: frozenset[str] = frozenset(), *, marked: bool = False) -> None:
         self.ids, self.marked = ids, marked
+        self.dropped_rows = 0
         self._found: set[str] = set()
         self._dropped: set[str] = set()
 
@@ -97,8 +98,10 @@ class Withdrawn:
         return found
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Note the ids of rows that are left out for another reason."""
-        self._dropped.update(self.ids.intersection(ids))
+        """Note the ids of rows that are left out for another reason, and count in `dropped_rows` those that are withdrawn."""
+        own = [one for one in ids if one in self.ids]
+        self._dropped.update(own)
+        self.dropped_rows += len(own)
 
     @property
     def dropped(self) -> frozenset[str]:

@@ -75,7 +75,8 @@ class RowsRead(NamedTuple):
         gaps: how many were left out, since a cell is missing (missing: drop-rows).
         repeated: how many of the others have the id of an earlier row; with duplicates: last, of a later one.
         duplicates: whether these are in the table (keep), or were left out (first, last).
-        withdrawn: how many take part in no job, since the site has withdrawn their ids.
+        withdrawn: how many of the others take part in no job, since the site has withdrawn their ids.
+        withdrawn_gaps: how many of `gaps` have ids that the site has withdrawn.
     """
 
     of: int = 0
@@ -83,6 +84,7 @@ class RowsRead(NamedTuple):
     repeated: int = 0
     duplicates: Duplicates = "keep"
     withdrawn: int = 0
+    withdrawn_gaps: int = 0
 
     @property
     def left_out(self) -> int:
@@ -319,7 +321,7 @@ class Reader(ABC):
             return kept, {}
         gone = self.withdrawn.look(ids)
         stays = np.ones(len(gone), dtype=np.bool_) if kept is None else kept
-        read = RowsRead(withdrawn=self._file_rows(gone & stays))
+        read = RowsRead(withdrawn=self._file_rows(gone & stays), withdrawn_gaps=self.withdrawn.dropped_rows)
         about = {"rows_read": read, "not_found": self.withdrawn.not_found, "dropped": self.withdrawn.dropped}
         if self.withdrawn.marked:
             return kept, about | {"withdrawn": gone[stays] if gone.any() else None}

@@ -42,6 +42,7 @@ from flareclust.experiment.tables.typed_rows import (
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.kits import file_of
 from flareclust.protocol import registry
+from flareclust.sites.rows import SiteData
 from flareclust.sites.withdrawn import withdrawn_ids
 
 #: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
@@ -178,10 +179,10 @@ class PocSites:
             placed = map(str, index.get(site, ()))  # rows that were placed have their numbers in the data set as ids
             names = placed if table is None else table.ids or ()
             stay = np.array([name not in gone for name in names], dtype=np.bool_)
+            if table is not None and gone:
+                sites[site] = _as_if_never_there(table, stay, _withdrawn_gaps(table, kit, site))
             if stay.all():
                 continue
-            if table is not None:
-                sites[site] = _as_if_never_there(table, stay)
             if site in index:
                 index[site] = index[site][stay]
             if site in ids:
@@ -189,12 +190,25 @@ class PocSites:
         return replace(prepared, sites=sites, index=index or None, ids=ids)
 
 
-def _as_if_never_there(table: Table, stay: BoolArray) -> Table:
-    """Return the rows of a table with ids (n,) that stay; the others are not counted among those of its files either."""
+def _as_if_never_there(table: Table, stay: BoolArray, gaps: int) -> Table:
+    """Return the rows of a table with ids (n,) that stay; the others are not counted among those of its files either.
+
+    Nor are `gaps` rows with a missing cell, which are not in the table anyway.
+    """
     gone = list(compress(table.ids or (), ~stay))
     number = len(gone) if table.repeats == 1 else len(set(gone))  # a row is there as often as it counts
     read = table.rows_read
-    return replace(table.only(stay), rows_read=read._replace(of=max(read.of - number, 0)))
+    read = read._replace(of=max(read.of - number - gaps, 0), gaps=read.gaps - gaps)
+    return replace(table if stay.all() else table.only(stay), rows_read=read)
+
+
+def _withdrawn_gaps(table: Table, kit: Path, site: str) -> int:
+    """Return how many rows with a missing cell a site of a POC has withdrawn, as it reads them itself: the table has no ids of these."""
+    if table.rows_read.gaps:
+        with suppress(Refusal, UserError):  # which the site's own commands say
+            own = SiteData.of(kit / "local", site, reader_owns_them=True).table(reader_owns_them=True)
+            return min(own.rows_read.withdrawn_gaps, table.rows_read.gaps)
+    return 0
 
 
 def _file_folder(asked: RowsAsked) -> Prepared:

@@ -6,6 +6,7 @@ site's own log names the columns. The rule is the same (`flareclust.evaluation.a
 """
 
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
@@ -27,6 +28,9 @@ from flareclust.protocol.schema import Schema, counts, real, whole
 from flareclust.protocol.task import MEAN, ROWS, SPREAD, Task
 
 _log = logging.getLogger(__name__)
+
+#: A column that is called by its place, since its name is not known yet.
+_BY_PLACE = re.compile(r"column 'column (\d+ of \d+)'")
 
 #: What asks for it: known cells of each column at all sites, their mean and standard deviation. 0 cells: not compared.
 _POOLED = Schema(pooled_counts=counts("d"), pooled_mean="d", pooled_deviation=real("d", minimum=0))
@@ -141,4 +145,4 @@ def odd_between_sites(
 def log_before_rounds(sentences: Sequence[str]) -> None:
     """Log warnings about columns before the first round; the result has them, too, with the columns' names."""
     for sentence in sentences:
-        _log.warning("%s", sentence)
+        _log.warning("%s", _BY_PLACE.sub(r"column \1, whose name the sites know,", sentence))

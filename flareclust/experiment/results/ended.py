@@ -9,6 +9,7 @@ The sites of a provisioned federation do not say how many rows they have. Of run
    number of rows is not known here, and there is no warning.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -75,6 +76,9 @@ _ROWS_PER_CLUSTER = 50
 
 #: Share of the rows below which a cluster may be of outliers, or of wrong cells in a column.
 _OUTLIERS = 0.05
+
+#: A column in a warning of the server, counted from 1, and of how many.
+_PLACE = re.compile(r"\bcolumn (\d+) of (\d+)\b")
 
 _SMALL_CELLS = "so inertia is of these {rows} alone, and cannot be compared with that of another run"
 
@@ -186,7 +190,7 @@ class Ended:
         outcome, k = self.outcome, self.k
         refusals = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
         yield from refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals
-        yield from outcome.warnings
+        yield from map(self._with_names, outcome.warnings)
         if len(outcome.centroids) < k:
             small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)
             named = f": {some(small, _MOST_NAMED)} {'has' if len(small) == 1 else 'have'} fewer {self.row_name} than k"
@@ -213,6 +217,13 @@ class Ended:
                 f"the clusters lie on top of one another (Davies-Bouldin index {overlap:.0f}): several centroids are nearly the "
                 "same; look at the picture, and try fewer clusters or other settings"
             )
+
+    def _with_names(self, text: str) -> str:
+        """Return a warning of the server, which knows columns by their places, with the name of a column where it is known here."""
+        names = self.names or ()
+        return _PLACE.sub(
+            lambda found: f"column {names[int(found[1]) - 1]!r}" if int(found[2]) == len(names) else found[0], text
+        )
 
     def _of_the_choice(self) -> Iterator[str]:
         """Give where the rule that chose k likes others as much, or nearly, or may prefer one beyond the range."""

@@ -89,6 +89,15 @@ def test_a_run_names_outliers_and_codes_and_what_helps(rows, word, secure):
         assert not any("decides the distances" in warning for warning in result.warnings)  # no advice to scale
 
 
+def test_a_column_that_the_server_knows_by_its_place_has_its_name_in_the_result():
+    named = {site: pd.DataFrame(X, columns=["height", "weight"]) for site, X in blobs(code=0.1).items()}
+    for data, said in (
+        (named, "most of all in column 'weight': a code"),
+        (blobs(code=0.1), "in column 2 of 2: a code"),
+    ):
+        assert any(said in warning for warning in flareclust.run("lloyd", data, k=3).warnings)
+
+
 def test_a_column_of_an_array_that_decides_the_distances_is_named():
     sites = {site: X * [1, 200] for site, X in blobs().items()}
     (warning,) = flareclust.run("lloyd", sites, k=3).warnings

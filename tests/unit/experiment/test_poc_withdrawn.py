@@ -14,6 +14,7 @@ from flareclust.platform.poc.state import Poc
 from flareclust.protocol.registry import get
 from flareclust.sites.config import CONFIG_FILE
 from flareclust.sites.permissions import KitFiles
+from flareclust.sites.rows import SiteData
 from flareclust.sites.withdrawn import WITHDRAWN_FILE, withdraw
 
 SCHEMA = """\
@@ -67,6 +68,30 @@ def test_sites_with_tables_of_their_own(tmp_path, asked):
     np.testing.assert_array_equal(found.sites["alpha"].X, before.sites["alpha"].X[stay])
     outcome = run_inprocess(get("lloyd"), {}, found.sites, JobOptions(k=2))
     assert len(outcome.labels["alpha"]) == len(found.ids["alpha"])  # which a file with labels puts side by side
+
+
+def test_withdrawn_rows_that_are_dropped_anyway_are_in_no_count_of_the_run(tmp_path, asked):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "schema.yaml").write_text(f"missing: drop-rows\n{SCHEMA}")
+    for site in ("alpha", "beta"):
+        lines = [f"{site}{i},{20 + i},{'' if i in (3, 5) else i}" for i in range(30)]
+        (tmp_path / "data" / f"{site}.csv").write_text("\n".join(["patient,age,crp", *lines]) + "\n")
+    about = {"data": str(tmp_path / "data"), "partition": "none", "rows": {"alpha": 30, "beta": 30}}
+    there = poc(tmp_path / "poc", **about, schema=str(tmp_path / "schema.yaml"))
+    for site in ("alpha", "beta"):
+        kits.place_typed(there.kit(site), tmp_path / "data" / f"{site}.csv", None, tmp_path / "schema.yaml")
+    withdraw(there.kit("alpha") / "local", ["alpha3", "alpha17"])
+    withdraw(there.kit("beta") / "local", ["beta5"])
+    found = PocSites(there)(asked).sites
+    assert [(found[site].rows_read.of, found[site].rows_read.gaps) for site in ("alpha", "beta")] == [(28, 1), (29, 1)]
+    assert (len(found["alpha"]), len(found["beta"])) == (27, 28)
+    own = SiteData.of(there.kit("alpha") / "local", "alpha", reader_owns_them=True).table(reader_owns_them=True)
+    assert (own.rows_read.of, own.rows_read.gaps, own.rows_read.withdrawn, own.rows_read.withdrawn_gaps) == (
+        30,
+        2,
+        1,
+        1,
+    )
 
 
 def test_sites_with_parts_of_a_data_set(tmp_path, asked):
