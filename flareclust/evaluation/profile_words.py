@@ -9,7 +9,7 @@ import numpy as np
 from flareclust._foundation.display import rounded
 from flareclust.data.cells import DAYS, iso_date, levels_in, nearest_level, without_age, without_log
 from flareclust.evaluation.noisy_profiles import NoisyProfiles
-from flareclust.evaluation.profiles import Profiles
+from flareclust.evaluation.profiles import Profiles, categories_among
 
 #: The condition of a tree without a split.
 _ALL_ROWS = "all rows"
@@ -90,14 +90,22 @@ def percent(share: float) -> str:
 
 
 def plain_name(columns: Sequence[str], j: int, unit: str = "") -> str:
-    """Return the name of a column, of an age in plain words, with its unit: "crp (mg/l)", "age in years at 2024-12-31".
+    """Return the name of a column, of an age or a logarithm in plain words, with its unit: "crp (mg/l)", "age in years at 2024-12-31".
 
     Where several columns are ages, the name of that with the dates stands behind.
     """
     if (age := without_age(columns[j])) is None:
-        return f"{columns[j]} ({unit})" if unit else columns[j]
+        log = without_log(columns[j])
+        name = columns[j] if log is None else f"logarithm of {log}"
+        return f"{name} ({unit})" if unit else name
     alone = sum(without_age(one) is not None for one in columns) == 1
     return f"age{unit and f' in {unit}'} at {age[1]}{'' if alone else f' ({age[0]})'}"
+
+
+def plain_names(columns: Sequence[str]) -> list[str]:
+    """Return the names of columns as `plain_name` does, the categories of one, such as `sex=f` and `sex=m`, once."""
+    of_categories = {j: name for name, places in categories_among(columns, range(len(columns))).items() for j in places}
+    return list(dict.fromkeys(of_categories.get(j) or plain_name(columns, j) for j in range(len(columns))))
 
 
 def _name_of(profiles: _Described, j: int, unit: str = "") -> str:

@@ -31,6 +31,7 @@ class OutcomeView:
         notes: what to know before the numbers are used.
         curves: of times, what the template draws; None for other outcomes.
         at_risk: of times, rows at risk by cluster and time; None for other outcomes.
+        unit: of times, "" where it is not known, and for other outcomes.
     """
 
     title: str
@@ -39,6 +40,7 @@ class OutcomeView:
     notes: Sequence[str]
     curves: dict[str, Any] | None = None
     at_risk: Table | None = None
+    unit: str = ""
 
 
 def view_of_outcomes(arrays: Mapping[str, Array], row_name: str = "rows") -> OutcomeView | None:
@@ -52,7 +54,9 @@ def view_of_outcomes(arrays: Mapping[str, Array], row_name: str = "rows") -> Out
     notes = list(_notes(found, row_name))
     if found.form.kind == "time":
         title = f"Time to {found.name}{unit}"
-        return OutcomeView(title, _survival_table(found, row_name), tests, notes, _curves(found), _at_risk(found))
+        return OutcomeView(
+            title, _survival_table(found, row_name), tests, notes, _curves(found), _at_risk(found), found.unit
+        )
     table_of = _mean_table if found.form.kind == "number" else _share_table
     return OutcomeView(f"{found.name}{unit}", table_of(found, row_name), tests, notes)
 
@@ -116,7 +120,9 @@ def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
         interval = _between(own["lower"][c], own["upper"][c], percent=True)
         shown = (median, share) if known else ("–", "–")  # noqa: RUF001
         lines.append([f"{own['events'][c]:,}", *shown, interval])
-    heads = ("events", "median", f"without it at {found.form.times[-1]:g}", "95 % interval")
+    unit = f" {found.unit}" if found.unit else ""
+    median = f"median ({found.unit})" if unit else "median"
+    heads = ("events", median, f"without it at {found.form.times[-1]:g}{unit}", "95 % interval")
     return _table(found, row_name, heads, lines)
 
 
@@ -154,7 +160,10 @@ def _ticks(found: ClusterOutcomes) -> list[int]:
 
 def _at_risk(found: ClusterOutcomes) -> Table:
     places, k = _ticks(found), len(found.rows)
-    heads = [Cell("at risk"), *numbers(*(f"{found.form.times[at]:g}" for at in places))]
+    heads = [
+        Cell(f"at risk at ({found.unit})" if found.unit else "at risk at"),
+        *numbers(*(f"{found.form.times[at]:g}" for at in places)),
+    ]
     rows = [[cluster_cell(c, k), *(f"{found.at_risk[c, at]:,}" for at in places)] for c in range(k)]
     return Table(heads, rows)
 

@@ -133,7 +133,7 @@ def report_page(result: "Result") -> str:
         sites=[] if result.outcome is None else [site for site in result.outcome.sites if site not in result.left_out],
         most_named=_MOST_NAMED,
         where=_WHERE.get(result.engine, "on the sites' own machines"),
-        columns=_column_names(result),
+        columns=profile_words.plain_names(result.columns or ()),
         most_columns=_MOST_COLUMNS,
         scaled=scaling_of(result.arrays) is not None,
         free=FREE,
@@ -275,17 +275,14 @@ def _site_bars(found: Summary) -> Table | None:
     return Table(heads, rows, style="width:100%", more=max(len(counts) - _MOST_SITES, 0)) if rows else None
 
 
-def _column_names(result: "Result") -> list[str]:
-    return [profile_words.plain_name(result.columns or (), j) for j in range(len(result.columns or ()))]
-
-
 def _row_map(result: "Result") -> RowMap | None:
     if not has_map(result):
         return None
     sites, centroids = dict(result.sites), result.centroids
     if (scaling := scaling_of(result.arrays)) is not None:
         sites, centroids = {site: scaling(rows) for site, rows in sites.items()}, scaling(centroids)
-    names = _column_names(result) or [f"column {j + 1}" for j in range(centroids.shape[1])]
+    columns = result.columns or [f"column {j + 1}" for j in range(centroids.shape[1])]
+    names = [profile_words.plain_name(columns, j) for j in range(len(columns))]
     found = RowMap(sites, result.site_labels, centroids, names)
     return found if found.sites else None
 

@@ -1,6 +1,6 @@
 """What a run found, made once; terminal, report.html, notebooks, MLflow's note and Prefect's page show of it what they have room for."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
@@ -136,6 +136,12 @@ class Summary:
         return f"{n:,} ({profile_words.percent(n / len(X))})"
 
     @property
+    def chosen(self) -> str:
+        """Return from which numbers k was chosen, of a run with a `choice`."""
+        k: Sequence[int] = () if self.choice is None else self.choice["k"]
+        return f"k={self.result.k} was {f'chosen from {k[0]}..{k[-1]}' if len(k) > 1 else 'the only number tried'}"
+
+    @property
     def rule(self) -> str:
         """Return the rule that chose k, of a run with a `choice`."""
         return choice.rule_of(self.result.arrays, str(self.result.experiment.get("criterion", "")), self.result.params)
@@ -173,7 +179,12 @@ class Summary:
             return ""
         why = "in a cluster of which their site has fewer than three, or min_count"
         left = f"; not counted there: {total - described:,} {rows}, which are {why}" if total > described else ""
-        return f"sizes are of all {total:,} {rows}, each in the nearest cluster; means and rules are of {described:,} {rows}{left}"
+        return f"sizes are of all {total:,} {rows}, each in the {self._own} cluster; means and rules are of {described:,} {rows}{left}"
+
+    @property
+    def _own(self) -> str:
+        """Return in which cluster a row is."""
+        return "most probable" if mixture_of({**self.result.arrays, "centroids": self.result.centroids}) else "nearest"
 
     @property
     def _withheld(self) -> str:
@@ -189,7 +200,7 @@ class Summary:
     def _counted_under_policy(self, total: int, described: int) -> str:
         """Return `counted` under the run's own policy, without numbers from which one that it withholds follows."""
         rows, floor, missing = self.row_name, self.floor, total - described
-        sizes = self._withheld or f"sizes are of all {total:,} {rows}, each in the nearest cluster"
+        sizes = self._withheld or f"sizes are of all {total:,} {rows}, each in the {self._own} cluster"
         groups = f"means and rules are of groups of {floor} or more similar {rows} in their place"
         if self._withheld or 0 < missing < floor:
             return f"{sizes}; {groups}, without {rows} in no group"

@@ -178,8 +178,7 @@ def print_result(result: Result) -> None:
         say(found.continuity)
     if (chosen := found.choice) is not None:
         rules = ", ".join(f"{rule} {k}" for rule, k in chosen["rules"].items())
-        tried = f"{chosen['k'][0]}..{chosen['k'][-1]}"
-        console.print(f"k={result.k} was chosen from {tried}; by rule: {rules}", highlight=False)
+        console.print(f"{found.chosen}; by rule: {rules}", highlight=False)
     if split := budget_split(result):
         say(f"privacy budget by step: {split}")
     for sentence in partial.sentences(result.arrays):

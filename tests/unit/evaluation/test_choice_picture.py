@@ -42,7 +42,7 @@ def test_the_command_prints_the_choice_and_keeps_its_picture(table, tmp_path, ca
     assert saved["experiment"]["k_range"] == [2, 6]
     assert saved["experiment"]["criterion"] == "davies-bouldin"
     with np.load(tmp_path / "here" / "result.npz", allow_pickle=False) as arrays:
-        assert choice.summary(arrays) == printed["choice"]
+        assert choice.summary(arrays, {}) == printed["choice"]
     assert (tmp_path / "here" / "choice.png").read_bytes().startswith(b"\x89PNG")
 
 

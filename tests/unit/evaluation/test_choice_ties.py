@@ -68,10 +68,10 @@ def test_values_within_a_hundredth_of_the_best_are_named(values, expected):
 def test_a_choice_at_the_end_of_the_range_is_named(values, expected):
     known = selection_with(calinski_harabasz=values)
     arrays = {f"choice_{name}": value for name, value in known._asdict().items()}
-    assert at_end(arrays, "calinski-harabasz").startswith(expected)
-    assert bool(at_end(arrays, "calinski-harabasz")) == bool(expected)
+    assert at_end(arrays, "calinski-harabasz", {}).startswith(expected)
+    assert bool(at_end(arrays, "calinski-harabasz", {})) == bool(expected)
     above = {**arrays, "choice_k": arrays["choice_k"] + 2, "choice_calinski_harabasz": np.array(values[::-1])}
-    assert ("k=4 is the smallest of the range 4..7" in at_end(above, "calinski-harabasz")) == bool(expected)
+    assert ("k=4 is the smallest of the range 4..7" in at_end(above, "calinski-harabasz", {})) == bool(expected)
 
 
 def test_the_smallest_index_of_davies_and_bouldin_is_the_best():
@@ -93,7 +93,7 @@ def test_rules_that_decide_nothing_are_not_reported():
     arrays = {
         f"choice_{name}": value for name, value in selection_with(silhouette=[0.1, 0.4, 0.2, 0.3])._asdict().items()
     }
-    found = summary(arrays)
+    found = summary(arrays, {})
     assert found is not None
     assert found["rules"] == {"silhouette": 3}
 

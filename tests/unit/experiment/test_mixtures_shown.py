@@ -66,12 +66,22 @@ def test_views_say_what_was_chosen_and_which_values_are_better(result, capsys):
     print_result(result)
     said, page = " ".join(capsys.readouterr().out.split()), report_page(result)
     assert f"k={result.k} was chosen from 2..5; by rule: bic {result.k}" in said
-    assert f"k={result.k} was chosen from 2 to 5 by bic." in page
+    assert f"k={result.k} was chosen from 2..5 by bic." in page
     for words in ("log likelihood (higher is better)", "bic (lower is better)", "icl (lower is better)"):
         assert words in said
     assert "BIC (lower is better)" in page
     study = flareclust.select_k("gmm", {site: frame for site, frame in result.sites.items()}, "2..3")
     assert study.criterion == "bic"
+
+
+def test_a_range_of_which_one_number_could_be_tried_says_so(sites, capsys):
+    few = {site: frame.iloc[::15] for site, frame in sites.items()}
+    found = flareclust.run("gmm", few, "2..5", policy={"min_count": 10}, row_name="patients")
+    assert len(found.arrays["tried"]) == 1
+    print_result(found)
+    assert "k=2 was the only number tried; by rule: bic 2" in capsys.readouterr().out
+    assert "k=2 was the only number tried by bic." in report_page(found)
+    assert "each in the most probable cluster" in summarise(found).counted
 
 
 def test_a_range_whose_end_is_chosen_is_named(sites):
