@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from flareclust._foundation.display import in_unit
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data.partition_specs import parse
 from flareclust.data.schema.columns import TableSchema
@@ -38,8 +39,8 @@ def print_tables(experiment: Experiment) -> None:
         rows = [
             (site, f"{len(one):,}", one.X.shape[1], *([_gaps_of(one)] if gaps else [])) for site, one in tables.items()
         ]
-        Console().print(table_of("", *numbers("rows", "columns"), *heads, rows=rows))
-        _print_coded(tables)
+        Console().print(table_of("", *numbers(experiment.row_name, "columns"), *heads, rows=rows))
+        _print_coded(tables, experiment.row_name)
         _print_hints(experiment, tables, own_units=not prepared.parted)
         return
     table, schema = experiment.rows.table, schema_of(experiment.rows)
@@ -49,7 +50,7 @@ def print_tables(experiment: Experiment) -> None:
         )
     else:
         typed = {Path(experiment.data).name: typed_table("data", table, schema, experiment.truth)}
-    print_typed(typed, schema)
+    print_typed(typed, schema, experiment.row_name)
     _print_hints(experiment, typed, schema)
     prepare(experiment)  # so that a wrong k, or a split that cannot be, is found as well
 
@@ -62,9 +63,10 @@ def _print_hints(
 
     These are compared where the tables are sites' own (`own_units`), and not parts of one that was split.
     """
+    row_name = experiment.row_name
     if (query := experiment.rows.in_database) is not None:
         for hint in query.hints(has_ids=all(table.ids is not None for table in tables.values())):
-            say(hint, "hint")
+            say(in_unit(hint, row_name), "hint")
     policy = None if experiment.policy is None else Policy.of(experiment.policy)
     said: list[str] = []
     for site, table in tables.items():
@@ -76,7 +78,7 @@ def _print_hints(
                 hints.append(str(reason))
         said += hints
         for hint in hints:
-            say(f"{site}: {hint}", "hint")
+            say(f"{site}: {in_unit(hint, row_name)}", "hint")
     named = {
         name
         for table in tables.values()
@@ -86,7 +88,7 @@ def _print_hints(
     units = {} if schema is None else dict(zip(schema.features, schema.feature_units, strict=True))
     shares = [] if schema is None else [schema.features[j] for group in schema.categories for j in group]
     for hint in unlike_tables(tables, units, {*shares, *named}) if own_units else ():
-        say(hint, "hint")
+        say(in_unit(hint, row_name), "hint")
 
 
 def _gaps_of(table: Rows) -> str:
@@ -95,8 +97,9 @@ def _gaps_of(table: Rows) -> str:
     return ", ".join(f"{name} {number:,}" for name, number in zip(names, missing, strict=True) if number) or "none"
 
 
-def print_typed(tables: Mapping[str, Rows], schema: TableSchema) -> None:
-    """Print what tables hold that were read by a schema, its outcome, and which columns may have a code for missing cells."""
+def print_typed(tables: Mapping[str, Rows], schema: TableSchema, row_name: str = "rows") -> None:
+    """Print what tables hold that were read by a schema, its outcome, and which columns may have a code for missing cells; rows are called
+    so."""
     lines = []
     for site, table in tables.items():
         gaps = ", ".join(f"{name} {number:,}" for name, number in table.missing.items())
@@ -104,18 +107,18 @@ def print_typed(tables: Mapping[str, Rows], schema: TableSchema) -> None:
         rows = f"{kept:,} (count as {len(table):,})" if len(table) > kept else f"{kept:,}"
         unread = ", ".join(table.unread) or "none"
         lines.append((site, rows, f"{table.rows_read.left_out:,}", table.X.shape[1], gaps or "none", unread))
-    heads = numbers("rows", "dropped", "features")
+    heads = numbers(row_name, "dropped", "features")
     Console().print(table_of("", *heads, "missing cells", "columns not read", rows=lines))
     for site, table in tables.items():
         if schema.outcome is not None:
-            say(f"{site}: outcome: {schema.outcome.words(schema.columns, table.outcomes)}")
+            say(f"{site}: outcome: {in_unit(schema.outcome.words(schema.columns, table.outcomes), row_name)}")
         if table.rows_read.repeated:
-            say(f"{site}: {table.rows_read.notes()['repeated']}", "hint")
+            say(f"{site}: {table.rows_read.notes(row_name)['repeated']}", "hint")
     if schema.outcome_hint:
-        say(schema.outcome_hint, "hint")
-    _print_coded(tables)
+        say(in_unit(schema.outcome_hint, row_name), "hint")
+    _print_coded(tables, row_name)
 
 
-def _print_coded(tables: Mapping[str, Rows]) -> None:
+def _print_coded(tables: Mapping[str, Rows], row_name: str) -> None:
     for hint in coded_cells(tables):
-        say(hint, "hint")
+        say(in_unit(hint, row_name), "hint")

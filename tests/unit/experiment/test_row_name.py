@@ -9,6 +9,7 @@ import pytest
 
 import flareclust
 from flareclust._foundation.display import in_unit
+from flareclust.cli.main import main
 from flareclust.evaluation import continuity
 from flareclust.evaluation.profiles import Profiles
 from flareclust.experiment.config import Experiment
@@ -90,6 +91,18 @@ def test_terminal_and_print_call_them_so(found, capsys):
     assert "12 of 240 patients were left out, since a cell is missing" in said
     assert "resampled patients" in said
     assert of_rows(str(matched)) == []
+
+
+def test_a_dry_run_calls_them_so(tmp_path, capsys):
+    (tmp_path / "schema.yaml").write_text(SCHEMA)
+    data = tables(tmp_path / "data", 0)
+    common = ["run", "lloyd", "--data", str(data), "--partition", "none", "--k", "2", "--unit", "patients", "--dry-run"]
+    for more in (["--schema", str(tmp_path / "schema.yaml")], ["--columns", "age,days"]):
+        with pytest.raises(SystemExit, match="0"):
+            main([*common, *more])
+        said = capsys.readouterr().out
+        assert of_rows(said) == []
+        assert "patients" in said
 
 
 def test_notebook_and_mlflow_call_them_so(found):

@@ -58,7 +58,7 @@ def test_rows_with_one_id_across_pieces_and_files(tmp_path, suffix, memory, dupl
     np.testing.assert_array_equal(table.X[:, 0], kept)
     assert list(table.ids) == [IDS[i] for i in kept]
     assert list(table.truth) == ["ab"[i % 2] for i in kept]
-    assert (table.rows_kept, *table.rows_read) == (len(kept), N, 0, 20, duplicates, 0)
+    assert (table.rows_kept, *table.rows_read) == (len(kept), N, 0, 20, duplicates, 0, 0)
     verb = "kept beside an earlier" if duplicates == "keep" else "left out, since a"
     assert table.rows_read.notes()["repeated"].startswith(f"20 of 100 rows were {verb}")
 
