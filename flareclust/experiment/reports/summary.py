@@ -193,8 +193,8 @@ class Summary:
             return ""
         where = "in all" if self.result.experiment.get("secure_sums") else "at a site"
         return (
-            f"sizes and totals leave out {self.row_name} in clusters that have fewer than {self.floor} {where}, as the policy does ({FEW}: no "
-            "others are in the cluster)"
+            f"sizes and totals leave out {self.row_name} in clusters that have fewer than {self.floor} {where}, as the policy does ({FEW}: "
+            "none are left)"
         )
 
     def _counted_under_policy(self, total: int, described: int) -> str:

@@ -62,6 +62,10 @@ def test_a_skewed_column_has_its_median_and_quartiles_and_others_their_deviation
     (table,) = heat_tables(profiles)
     rows = {row[0].text: row for row in table.rows}
     assert rows["crp"][0].lines == ["median (quartiles)"]
+    said = "where a column is skewed, median (quartiles), though the cards above and the mean of all have means"
+    assert said in report_page(result)
+    plain = {site: frame[["age", "smoker"]] for site, frame in sites.items()}
+    assert said not in report_page(flareclust.run("portfolio", plain, k=2, profile=True, scale="none"))
     crp = pd.concat([frame["crp"] for frame in sites.values()])
     own = crp[np.concatenate([result.site_labels[site] for site in sites]) == 0]
     shown = float(rows["crp"][2].text)
