@@ -15,6 +15,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
 from flareclust.experiment.reports import table as tables
 from flareclust.experiment.results.result import Result
+from flareclust.experiment.results.sizes import FEW
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.preparation.scaling import scaling_of
 from flareclust.tracking.origin import data_name
@@ -103,7 +104,12 @@ def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
         return []
     order, total = np.argsort(-counts, kind="stable").tolist(), int(counts.sum())
     rows = [
-        (str(c), found.size(c), _share(int(counts[c]), total), *([] if found.profiles is None else [found.words(c)]))
+        (
+            str(c),
+            found.size(c),
+            "" if found.size(c) == FEW else _share(int(counts[c]), total),
+            *([] if found.profiles is None else [found.words(c)]),
+        )
         for c in order[: summary.MOST_CLUSTERS]
     ]
     if rest := order[summary.MOST_CLUSTERS :]:

@@ -24,25 +24,38 @@ def floor_of(result: "Result") -> int:
     return 0 if policy is None or private else Policy.of(policy).min_count
 
 
-def counts_by_site(result: "Result") -> Mapping[str, IntArray]:
-    """Return the rows of each cluster (k,) by site, from labels that are here, else as the sites have described them; {} if unknown.
+def shown_labels(result: "Result") -> Mapping[str, IntArray]:
+    """Return the labels (n,) by site as far as they are here; under a policy -1 for rows whose number in their cluster it withholds.
 
-    Under a policy 0 stands for numbers below its floor, so that sums over clusters and sites do not tell them.
+    That is a number below the floor at the site, with secure sums at all sites together.
     """
-    k, floor, profiles = result.centroids_found, floor_of(result), profiles_of(result.arrays, result.columns)
+    k, floor, labels = result.centroids_found, floor_of(result), result.site_labels
+    if not floor:
+        return labels
+    counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in labels.items()}
+    if result.experiment.get("secure_sums") and counts:
+        counts = dict.fromkeys(counts, np.sum(list(counts.values()), axis=0))
+    return {site: np.where((own >= 0) & (counts[site] >= floor)[own], own, -1) for site, own in labels.items()}
+
+
+def counts_by_site(result: "Result") -> Mapping[str, IntArray]:
+    """Return the rows of each cluster (k,) by site, of `shown_labels`, else as the sites have described them; {} if unknown."""
+    k, profiles = result.centroids_found, profiles_of(result.arrays, result.columns)
     if result.site_labels and not result.experiment.get("secure_sums"):
-        counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in sorted(result.site_labels.items())}
-        return {site: np.where(own < floor, 0, own) for site, own in counts.items()}
+        labels = sorted(shown_labels(result).items())
+        return {site: np.bincount(own[own >= 0], minlength=k) for site, own in labels}
     return {} if profiles is None else profiles.site_rows or {}
 
 
 def shown_sizes(result: "Result") -> IntArray | None:
-    """Return the rows of each cluster (k,) that may be shown, None where they are unknown; under a policy the sums of `counts_by_site`."""
+    """Return the rows of each cluster (k,) that may be shown, None where they are unknown; under a policy those of `shown_labels`."""
     rows, floor = result.cluster_rows, floor_of(result)
     if rows is None or not floor:
         return rows
-    by_site = counts_by_site(result) if result.site_labels else {}
-    return np.sum(list(by_site.values()), axis=0) if by_site else np.where(rows < floor, 0, rows)
+    if not result.site_labels:
+        return np.where(rows < floor, 0, rows)
+    labels = np.concatenate(list(shown_labels(result).values()))
+    return np.bincount(labels[labels >= 0], minlength=len(rows))
 
 
 def withholds(result: "Result") -> bool:

@@ -13,6 +13,7 @@ from flareclust.data.cells import DAYS, ordered
 from flareclust.evaluation.continuity import Clusters
 from flareclust.experiment.results.picture import is_embedded
 from flareclust.experiment.results.result import Result
+from flareclust.experiment.results.sizes import shown_labels, withholds
 from flareclust.preparation import result as partial
 
 #: A trial keeps no more numbers than that: each is on its line of the file of trials.
@@ -67,16 +68,19 @@ class ClusterMeans:
 def cluster_means(result: Result) -> ClusterMeans | None:
     """Return the means of a result whose rows are here; None where they are not, or are too many numbers.
 
-    Clusters without rows are left out.
+    Clusters without rows are left out, and under a policy all rows whose number in a cluster it withholds.
     """
     sites = {site: X for site, X in result.sites.items() if site in result.site_labels}
     if not sites or partial.is_partial(result.arrays) or is_embedded(result.arrays):
         return None
     X = np.concatenate([sites[site] for site in sorted(sites)])
-    labels = np.concatenate([result.site_labels[site] for site in sorted(sites)])
+    own = shown_labels(result)
+    labels = np.concatenate([own[site] for site in sorted(sites)])
     k, d = result.centroids_found, X.shape[1]
     if len(X) != len(labels) or k * d > _MOST_NUMBERS or not (labels >= 0).any():
         return None
+    if withholds(result):  # neither are they in the means of all rows, from which theirs would follow
+        X, labels = np.ascontiguousarray(X[labels >= 0]), labels[labels >= 0]
     center, variance = moments(X)
     deviation = np.sqrt(variance)
     deviation = np.where(deviation > 0, deviation, 1.0)

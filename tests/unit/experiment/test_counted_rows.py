@@ -8,10 +8,13 @@ import pandas as pd
 import pytest
 
 import flareclust
+from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.summary import summarise
 from flareclust.experiment.reports.terminal import print_result
 from flareclust.experiment.results.sizes import counts_by_site
+from flareclust.experiment.sweeps.cluster_means import cluster_means
+from flareclust.tracking.note import describe
 
 
 def frame(n: int, seed: int, far: int = 0) -> pd.DataFrame:
@@ -100,6 +103,9 @@ def test_what_a_policy_withholds_of_a_cluster_follows_from_no_other_number_of_th
     assert result.cluster_rows.tolist() == [523, 37, 9]
     print_result(result)
     views = capsys.readouterr().out, str(result), report_page(result), result._repr_html_(), summarise(result).counted
+    note = describe(result, Experiment(**result.experiment))
+    assert "| 2 | few |  |" in note
+    views = (*views, note)
     told = [
         view
         for view in views
@@ -113,3 +119,6 @@ def test_what_a_policy_withholds_of_a_cluster_follows_from_no_other_number_of_th
     assert [file["name"] for file in record["cluster_rows"]["files"]] == ["result.json"]
     for site, rows in counts_by_site(result).items():
         assert rows.tolist() == [*parts[site][:2], 0], site
+    kept = cluster_means(result)  # of a trial
+    assert kept.rows == [523, 37]
+    np.testing.assert_allclose(kept.center, np.average(kept.means, axis=0, weights=kept.rows), rtol=1e-4)
