@@ -87,7 +87,8 @@ def run(
         partition: how the rows are assigned to sites: "iid", "dirichlet:0.3", ...; see `flareclust.data.partition`. By default "iid".
         n_sites: number of sites, by default 10.
         seed: of the partition and of the job.
-        criterion: how one k of a range is selected: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation".
+        criterion: how one k of a range is selected: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation";
+            of `gmm` also "bic", which is its default, or "icl".
         engine: "inprocess", "devices" (for many small sites), "simulator", "poc" or "production"; the last two run on sites that are there already.
         kit: for "production" the kit of the admin who submits the job, for "poc" its folder.
         track: whether to log an MLflow run; NVFlare engines then go through the Prefect flow, where a Prefect server is set.

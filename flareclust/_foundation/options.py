@@ -55,7 +55,7 @@ _RUN: Mapping[str, Option] = {
     ),
     "criterion": Option(
         str,
-        "What selects k from a range: calinski-harabasz, silhouette, davies-bouldin, elbow or separation; by default calinski-harabasz, of gmm BIC.",
+        "What selects k from a range: calinski-harabasz, silhouette, davies-bouldin, elbow or separation; by default calinski-harabasz. Of gmm also bic, its default, or icl.",
         flags=("--criterion", "--choose-by"),
     ),
     "partition": Option(

@@ -24,8 +24,8 @@ CHOOSER = "pooled"
 
 _PREFIX = "choice_"
 
-#: The setting of mixtures that says what chooses the number of components, and the array with its value for each of them.
-_OWN_CRITERION, _TRIED = "k_criterion", "tried"
+#: The setting of mixtures that says what chooses the number of components, the array with its value for each of them, and its values.
+_OWN_CRITERION, _TRIED, _OWN_RULES = "k_criterion", "tried", ("bic", "icl")
 
 #: Settings of an algorithm that the job that chooses has, too.
 _SHARED = (
@@ -81,6 +81,12 @@ def own_settings(
     return {"k_min": k_range[0]} if by_itself and not secure_sums else None
 
 
+def own_criterion(algorithm: str, criterion: str | None) -> dict[str, Any]:
+    """Return the setting of mixtures that a criterion is, as in --criterion icl; none for other criteria and algorithms."""
+    own = criterion in _OWN_RULES and _OWN_CRITERION in registry.get(algorithm).parameters()
+    return {_OWN_CRITERION: criterion} if own else {}
+
+
 def exported_k(algorithm: str, k: str, criterion: str | None, params: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
     """Return the k of an exported job, of a range the largest, and its settings; UserError for a range that takes two jobs."""
     number, k_range = parse_k(k)
@@ -89,7 +95,9 @@ def exported_k(algorithm: str, k: str, criterion: str | None, params: Mapping[st
     if k_range is None:
         assert number is not None
         return number, dict(params)
-    own = own_settings(algorithm, k_range, criteria.current_rule(criterion or criteria.USUAL), params)
+    params = {**params, **own_criterion(algorithm, criterion)}
+    rule = criteria.current_rule(criteria.USUAL if criterion is None or criterion in _OWN_RULES else criterion)
+    own = own_settings(algorithm, k_range, rule, params)
     if own is None:
         raise UserError(
             f"{algorithm} with a range of k is two jobs, the first of which chooses: export {CHOOSER} with --k {k.strip()}, and then "

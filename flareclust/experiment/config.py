@@ -375,6 +375,9 @@ def make_experiment(**settings: Any) -> Experiment:
         settings |= _of_poc(settings)
     if isinstance(settings.get("k"), str | tuple | list | range):
         settings["k"], settings["k_range"] = selection.parse_k(settings["k"])
+    if own := selection.own_criterion(str(settings.get("algorithm")), settings.get("criterion")):
+        settings = {**settings, "params": {**settings.get("params", {}), **own}}
+        del settings["criterion"]
     return Experiment(**settings)
 
 

@@ -64,8 +64,8 @@ def select_k(
         algorithm: as in `run`.
         data: as in `run`.
         k_range: the numbers to try: range(2, 16), (2, 15) or "2..15".
-        criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation"; by the default `gmm` chooses by its own
-            `k_criterion`, BIC or ICL.
+        criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation"; of `gmm` also "bic",
+            which is its default, or "icl".
         null: number of runs on rows without clusters to compare with, at least 19; 0 for none. `KSelected.null` has the answer.
         null_reference: what these rows are, as in `flareclust.stability`.
         **settings: further arguments of `run`.

@@ -43,8 +43,11 @@ def test_a_range_is_tried_in_one_job_and_bic_chooses(sites, result, tmp_path):
     result.save(tmp_path / "out")
     loaded = flareclust.load_result(tmp_path / "out")
     assert (loaded.k, loaded.to_json()["choice"]) == (result.k, chosen)
-    icl = flareclust.run("gmm", sites, "2..5", k_criterion="icl")
-    assert list(icl.to_json()["choice"]["rules"]) == ["icl"]
+    for own in ({"k_criterion": "icl"}, {"criterion": "icl"}):
+        icl = flareclust.run("gmm", sites, "2..5", **own)
+        assert list(icl.to_json()["choice"]["rules"]) == ["icl"]
+    with pytest.raises(UserError, match="criterion must be one of calinski-harabasz"):
+        flareclust.run("lloyd", sites, "2..5", criterion="icl")
 
 
 def test_another_rule_and_secure_sums_choose_by_k_means(sites):
@@ -58,6 +61,8 @@ def test_another_rule_and_secure_sums_choose_by_k_means(sites):
 
 def test_an_exported_job_has_the_range_as_well():
     assert selection.exported_k("gmm", "2..6", None, {"covariance": "diag"}) == (6, {"covariance": "diag", "k_min": 2})
+    by_icl = 6, {"k_criterion": "icl", "k_min": 2}
+    assert selection.exported_k("gmm", "2..6", "icl", {}) == by_icl
     with pytest.raises(UserError, match="is two jobs"):
         selection.exported_k("gmm", "2..6", "silhouette", {})
 
