@@ -15,7 +15,6 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports import summary
 from flareclust.experiment.reports import table as tables
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.results.sizes import FEW
 from flareclust.experiment.sweeps.report import StudySummary
 from flareclust.preparation.scaling import scaling_of
 from flareclust.tracking.origin import data_name
@@ -107,7 +106,7 @@ def _sizes(found: summary.Summary) -> list[tuple[str, ...]]:
         (
             str(c),
             found.size(c),
-            "" if found.size(c) == FEW else _share(int(counts[c]), total),
+            _share(int(counts[c]), total) if counts[c] or not found.floor else "",
             *([] if found.profiles is None else [found.words(c)]),
         )
         for c in order[: summary.MOST_CLUSTERS]

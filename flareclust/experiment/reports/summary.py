@@ -17,7 +17,7 @@ from flareclust.evaluation.profiles import Profiles, profiles_of
 from flareclust.evaluation.verdict import Verdict, verdict_on
 from flareclust.experiment.config import REMOTE
 from flareclust.experiment.results.profiled import shown_noisy_profiles
-from flareclust.experiment.results.sizes import FEW, floor_of, shown_sizes, size_text, withholds
+from flareclust.experiment.results.sizes import floor_of, shown_sizes, size_text, withholds
 from flareclust.preparation.assignment import mixture_of
 from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.privacy.dp import server as dp_server
@@ -193,7 +193,7 @@ class Summary:
             return ""
         where = "in all" if self.result.experiment.get("secure_sums") else "at a site"
         return (
-            f"sizes and totals leave out {self.row_name} in clusters that have fewer than {self.floor} {where}, as the policy does ({FEW}: "
+            f"sizes and totals leave out {self.row_name} in clusters that have fewer than {self.floor} {where}, as the policy does (few: "
             "none are left)"
         )
 

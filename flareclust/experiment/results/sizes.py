@@ -13,9 +13,6 @@ from flareclust.protocol import registry
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
 
-#: What stands for a number that a policy withholds.
-FEW = "few"
-
 
 def floor_of(result: "Result") -> int:
     """Return the fewest rows that a run's own policy lets a site show of a cluster; 0 without one, and under differential privacy."""
@@ -66,4 +63,4 @@ def withholds(result: "Result") -> bool:
 
 def size_text(rows: int, floor: int) -> str:
     """Return a number of rows as text: few where a policy withholds it."""
-    return FEW if floor and not rows else f"{rows:,}"
+    return "few" if floor and not rows else f"{rows:,}"

@@ -68,7 +68,7 @@ class ClusterMeans:
 def cluster_means(result: Result) -> ClusterMeans | None:
     """Return the means of a result whose rows are here; None where they are not, or are too many numbers.
 
-    Clusters without rows are left out, and under a policy all rows whose number in a cluster it withholds.
+    Clusters without rows are left out, and so are rows without a label in `shown_labels`.
     """
     sites = {site: X for site, X in result.sites.items() if site in result.site_labels}
     if not sites or partial.is_partial(result.arrays) or is_embedded(result.arrays):
