@@ -338,7 +338,7 @@ class Ended:
         """Give where tables have rows that took no part, or whose id has come before: those read here, and what sites say of theirs.
 
         With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed. Under
-        a policy a site's ids are counted from its floor on.
+        a policy a site's ids are counted from its floor on, and rows that were left out where all sites' numbers of them are.
         """
         if "differentially-private" in self.algorithm.promises:
             return
@@ -357,7 +357,13 @@ class Ended:
         read |= (told := self._told_of_rows(read))
         floor = 0 if self.experiment.policy is None else Policy.of(self.experiment.policy).min_count
         read = {site: own if own.repeated >= floor else own._replace(repeated=0) for site, own in read.items()}
-        every = [*read.values(), *([] if prepared.dataset is None else [prepared.dataset.rows_read])]
+        whole_table = [] if prepared.dataset is None else [prepared.dataset.rows_read]
+        if any(0 < own.gaps < floor for own in (*read.values(), *whole_table)):
+            few = [site for site, own in read.items() if own.gaps < floor]  # also those without any: nobody tells which
+            yield self._dropped_of(few, floor)
+            read = {site: own._replace(of=own.of - own.gaps, gaps=0) for site, own in read.items()}
+            whole_table = [own._replace(of=own.of - own.gaps, gaps=0) for own in whole_table]
+        every = [*read.values(), *whole_table]
         of, gaps, repeated = np.sum([(0, 0, 0), *(own[:3] for own in every)], axis=0).tolist()
         whole = next((own for own in every if own.repeated), RowsRead())._replace(of=of, gaps=gaps, repeated=repeated)
         for kind, found in whole.notes(self.row_name).items():
@@ -386,6 +392,15 @@ class Ended:
             for site, (of, gaps, repeated) in numbers.items()
             if site not in read
         }
+
+    def _dropped_of(self, sites: Sequence[str], floor: int) -> str:
+        """Return a sentence about rows that were left out, of which a policy keeps back how many at these sites; of a table that was
+        split, none."""
+        of = some(sites, _MOST_NAMED, "more sites") if sites and not self.experiment.secure_sums else "the sites"
+        return (
+            f"{self.row_name} were left out, since a cell is missing (missing: drop-rows); how many is not said, since the policy lets out no "
+            f"number below {floor}, which {of} may have; flareclust schema check FILE --schema SCHEMA counts them there"
+        )
 
     def _hides_repeats(self, table: Table, said: int) -> bool:
         """Whether rows of a table may have one id, whose number a policy keeps back."""

@@ -1,6 +1,7 @@
 """Several rows with one id: counted in every format, and all, one or none of them kept, as the schema says."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -164,6 +165,24 @@ def test_results_and_labels_of_runs(folder):
     np.testing.assert_array_equal(labels["label"], last.site_labels["north"])
     with pytest.raises(TableFaults, match="patient: 20 rows have the id of an earlier row"):
         clustered("refuse")
+
+
+def test_a_policy_hides_how_few_rows_were_left_out_and_what_they_follow_from(folder):
+    whole = pd.read_csv(folder / "data" / "north.csv")
+    for site, gaps in (("north", 20), ("south", 2)):
+        table = whole.assign(patient=[f"{site}{i}" for i in range(N)])
+        table.loc[: gaps - 1, "x"] = np.nan
+        table.to_csv(folder / "data" / f"{site}.csv", index=False)
+    drops = "keep\nmissing: drop-rows"
+    counted = (
+        "22 of 200 rows were left out, since a cell is missing (missing: drop-rows): north 20 of 100, south 2 of 100"
+    )
+    assert counted in clustered(drops).warnings
+    assert counted in clustered(drops, policy={"min_count": 2}).warnings
+    policed = " ".join(clustered(drops, policy={"min_count": 3}).warnings)
+    assert "rows were left out, since a cell is missing (missing: drop-rows); how many is not said" in policed
+    assert "no number below 3, which south may have; flareclust schema check" in policed
+    assert not re.search(r"\b(22|20|200|100|98)\b", policed)
 
 
 @pytest.mark.parametrize("repeated", [0, 2])
