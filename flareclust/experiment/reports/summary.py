@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, cast
 
@@ -116,7 +117,7 @@ class Summary:
         """Return what `uncertain` is a number of."""
         return f"uncertain {self.row_name} (probability below {_CERTAIN:g})"
 
-    @property
+    @cached_property
     def uncertain(self) -> str:
         """Return how many rows have no component of a mixture that is clearly the most probable one; "" for other algorithms.
 
