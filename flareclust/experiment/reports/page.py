@@ -29,7 +29,7 @@ from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.disclosure import REPORT, disclosure_of, has_map
 from flareclust.experiment.results.picture import has_tree, image_of, picture_of, tree_of
 from flareclust.experiment.results.profiled import why_no_profiles
-from flareclust.experiment.results.sizes import counts_by_site, shown_sizes
+from flareclust.experiment.results.sizes import counts_by_site, shown_sizes, size_text
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry
@@ -214,7 +214,7 @@ def _rows_at(site: str, found: Summary) -> str:
         return why
     own, shown = None if found.floor else result.site_labels.get(site), counts_by_site(result)
     rows = len(own) if own is not None else int(shown[site].sum()) if site in shown else None
-    return "yes" if rows is None else f"{rows:,}"
+    return "yes" if rows is None else size_text(rows, found.floor)
 
 
 def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -268,7 +268,7 @@ def _site_bars(found: Summary) -> Table | None:
     """Return the rows of each site by cluster, from labels that are here, else as the sites have described them."""
     counts = counts_by_site(found.result)
     rows = [
-        [site, f"{int(own.sum()):,}", Cell("", "fill", bar=stacked(own.tolist()))]
+        [site, size_text(int(own.sum()), found.floor), Cell("", "fill", bar=stacked(own.tolist()))]
         for site, own in list(counts.items())[:_MOST_SITES]
     ]
     heads = [Cell("site", "name"), *numbers(found.row_name), Cell(f"its {found.row_name} by cluster", "fill")]

@@ -30,7 +30,7 @@ from flareclust.experiment.reports.table import Table as PageTable
 from flareclust.experiment.results.disclosure import disclosure_line, disclosure_of
 from flareclust.experiment.results.profiled import kept_from_profiles
 from flareclust.experiment.results.result import Result
-from flareclust.experiment.results.sizes import counts_by_site
+from flareclust.experiment.results.sizes import counts_by_site, size_text
 from flareclust.federation import OnRound
 from flareclust.federation.site import phases_of, stages_of, steps_to_end
 from flareclust.preparation import result as partial
@@ -237,7 +237,11 @@ def _profile_lines(result: Result) -> Iterator[str | Table]:
     yield from filter(None, (found.counted,))
     yield from found.notes()
     if found.exact is not None and len(own := counts_by_site(result)) > 1:
-        each = some([f"{site} {rows.sum():,}" for site, rows in own.items()], MOST_CLUSTERS, "more sites")
+        each = some(
+            [f"{site} {size_text(int(rows.sum()), found.floor)}" for site, rows in own.items()],
+            MOST_CLUSTERS,
+            "more sites",
+        )
         yield f"{found.row_name} of each site: {each}"
 
 

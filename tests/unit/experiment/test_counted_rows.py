@@ -122,3 +122,21 @@ def test_what_a_policy_withholds_of_a_cluster_follows_from_no_other_number_of_th
     kept = cluster_means(result)  # of a trial
     assert kept.rows == [523, 37]
     np.testing.assert_allclose(kept.center, np.average(kept.means, axis=0, weights=kept.rows), rtol=1e-4)
+
+
+def test_a_site_of_which_a_policy_withholds_all_sizes_has_few_rows_and_not_none(capsys):
+    rng = np.random.default_rng(0)
+    sites = {
+        site: np.concatenate([rng.normal(at, 1, (n, 2)) for at, n in zip((0, 8, 16), own, strict=True)])
+        for site, own in {"a": (40, 40, 40), "b": (9, 9, 9)}.items()
+    }
+    start = [[0.0, 0.0], [8.0, 8.0], [16.0, 16.0]]
+    result = flareclust.run(
+        "lloyd", sites, k=3, columns=["age", "crp"], policy={"min_count": 10}, start=start, profile=True
+    )
+    assert [rows.tolist() for rows in counts_by_site(result).values()] == [[40] * 3, [0] * 3]
+    print_result(result)
+    page = report_page(result)
+    assert "rows of each site: a 120, b few" in capsys.readouterr().out
+    assert re.search(r'<td class="name">b</td>\s*<td class="n">few</td>', page)
+    assert "<td>few</td>" in result._repr_html_()
