@@ -164,6 +164,8 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     if len(listed) > 1 and all(map(_STAGE.fullmatch, listed)) and min(map(_place_of_stage, listed))[0] < 2:
         comments.append("in the order of their numbers; type: category if they have no order")
         return {"type": "ordered", "values": sorted(listed, key=_place_of_stage)}, "; ".join(comments)
+    if words := [json.dumps(value, ensure_ascii=False) for value in listed if _UNKNOWN.fullmatch(value)]:
+        comments.append(f"{', '.join(words)} for missing cells? Then missing: [{', '.join(words)}] in the mapping")
     return {"type": "category", "values": listed}, "; ".join(comments)
 
 
@@ -184,14 +186,15 @@ def _without_codes(cells: list[str | None], spellings: frozenset[str], decimal: 
 
 
 def _known_cells(cells: list[str], decimal: str) -> tuple[list[str], str]:
-    """Return the cells of a column without words for a missing one, and a comment, where all others are numbers or dates.
+    """Return the cells of a column without words for a missing one, and a comment, where all others are numbers, dates or stages.
 
     Otherwise the cells as they are.
     """
     words = Counter(cell for cell in cells if _UNKNOWN.fullmatch(cell))
     known = [cell for cell in cells if cell not in words]
     different = Counter(known)
-    if not words or not known or (_numbers(different, decimal) is None and _date_form(different) is None):
+    typed = _numbers(different, decimal) is not None or _date_form(different) or all(map(_STAGE.fullmatch, different))
+    if not words or not known or not typed:
         return cells, ""
     listed = ", ".join(json.dumps(word, ensure_ascii=False) for word in sorted(words))
     share = _percent(words.total() / len(cells))

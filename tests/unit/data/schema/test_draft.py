@@ -178,6 +178,9 @@ def test_words_for_missing_cells_keep_no_column_from_its_type(tmp_path):
     assert "crp: {type: number, range: [0, 60]}  # 50 % of the cells say that none is known: list" in text
     assert 'in the mapping, missing: ["k.A.", "n/a"]' in text
     assert "seen: {type: ignore}  # dates, %d.%m.%Y" in text
+    assert (
+        'kind: {type: category, values: [a, "k.A."]}  # "k.A." for missing cells? Then missing: ["k.A."] in the' in text
+    )
     own = TableMapping(missing=("k.A.", "n/a", "unknown"))
     assert "crp: {type: number, range: [0, 60]}  # 50 % of the cells are missing" in draft(path, own).text
 
@@ -203,6 +206,7 @@ def test_a_code_is_the_same_number_however_the_cells_write_it(tmp_path):
         (("IX", "IIB", "IIA", "I", "V"), ("ordered", ("I", "IIA", "IIB", "V", "IX"))),
         (("X", "V"), ("category", ("V", "X"))),
         (("I", "II", "other"), ("category", ("I", "II", "other"))),
+        (("II", "I", "unknown"), ("ordered", ("I", "II"))),
     ],
 )
 def test_stages_are_ordered(tmp_path, values, drafted_as):
