@@ -392,8 +392,9 @@ class _Outputs:
         exact = any(result.metrics.get(name) is not None for name in _WITH_TRUTH)
         if result.metrics or result.null is not None:
             yield Output("measures", "table", "how good the clusters are", files, self.total, noisy=not exact)
-        if choice.selection_of(result.arrays) is not None:
-            drawn = (REPORT, outcome_files.SUMMARY, *([CHOICE_PICTURE] if installed("plots") else []))
+        if choice.summary(result.arrays, result.params) is not None:
+            pictured = installed("plots") and choice.selection_of(result.arrays) is not None
+            drawn = (REPORT, outcome_files.SUMMARY, *([CHOICE_PICTURE] if pictured else []))
             yield Output("choice_of_k", "table", "criteria by number of clusters", drawn, self.total)
         sent = "bytes and exchanges by step; rounds.jsonl also sums of each exchange, and times of the sites"
         why = f"how many {self.result.row_name} are behind the sums of each exchange is not known"

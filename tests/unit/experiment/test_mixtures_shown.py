@@ -75,6 +75,8 @@ def test_views_say_what_was_chosen_and_which_values_are_better(result, capsys):
     for words in ("log likelihood (higher is better)", "bic (lower is better)", "icl (lower is better)"):
         assert words in said
     assert "BIC (lower is better)" in page
+    record = result.disclosure()["results"]["choice_of_k"]
+    assert [file["name"] for file in record["files"]] == ["report.html", "result.json"]
     study = flareclust.select_k("gmm", {site: frame for site, frame in result.sites.items()}, "2..3")
     assert study.criterion == "bic"
 
