@@ -3,6 +3,7 @@
 __all__ = [
     "deepfeca",
     "dkmpp",
+    "dp_gmm",
     "dp_lloyd",
     "dp_oneshot",
     "feca",

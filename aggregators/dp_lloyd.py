@@ -44,7 +44,7 @@ from flareclust.protocol.schema import MOST_COLUMNS as MOST
 
 
 @dataclass(frozen=True, eq=False)
-class _DPLloydState(dp_server.NoisyState):
+class DPLloydState(dp_server.NoisyState):
     """What the server knows."""
 
     mean: FloatArray | None = None  # noisy, of all rows (d,): centroids shrink towards it; None for a grid
@@ -54,7 +54,7 @@ class _DPLloydState(dp_server.NoisyState):
     history: FloatArray | None = None  # of the start and after every update (rounds + 1, k, d)
 
 
-_Round = Round[_DPLloydState]
+_Round = Round[DPLloydState]
 
 #: With more columns a grid over them has cells wider than clusters.
 _GRID_COLUMNS = 2
@@ -68,11 +68,11 @@ class DPLloydAggregator(ClusteringAggregator):
 
     params: dp_lloyd.DPLloydParams
     executor = dp_lloyd.DPLloydExecutor
-    state = _DPLloydState
+    state = DPLloydState
 
     def begin(self) -> _Round:
         """Ask for the sites' bounds."""
-        return Round(state=_DPLloydState(), step=dp_lloyd.BOUNDS)
+        return Round(state=DPLloydState(), step=dp_lloyd.BOUNDS)
 
     def limits(self, round_: _Round) -> dict[str, int]:
         """Return the most entries of a reply: of a grid, its cells."""
@@ -81,9 +81,12 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows in all noise moves a centroid by half a radius at most."""
-        share = (0.45 if self._has_grid(d) else 0.5) / self.params.rounds
-        noise = self._deviation(dp_sums.cluster_sensitivity(), share, sites) / dp_sums.UNIT
+        noise = self.deviation(dp_sums.cluster_sensitivity(), self.update_share(d), sites) / dp_sums.UNIT
         return math.ceil(dp_sums.CLEAR * self.params.k * noise * math.sqrt(d))
+
+    def update_share(self, d: int) -> float:
+        """Return what share of the job's rho an update costs, as far as it is known before the start."""
+        return (0.45 if self._has_grid(d) else 0.5) / self.params.rounds
 
     def _has_grid(self, d: int) -> bool:
         """Return whether the start is found with a grid over the columns."""
@@ -92,14 +95,14 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Say so where noise is large beside the clusters."""
-        needed = self.rows_needed(len(_box(round_).low), round_.state.summed_sites)
+        needed = self.rows_needed(len(box_of(round_).low), round_.state.summed_sites)
         return dp_server.poor_signal(self.params, round_, needed, noises=1 if self.secure else None, shares_noise=True)
 
-    def _noise(self, round_: _Round, sensitivity: float, share: float, sent: int) -> float:
+    def noise(self, round_: _Round, sensitivity: float, share: float, sent: int) -> float:
         """Return the standard deviation of the noise of the total of so many replies."""
-        return self._deviation(sensitivity, share, round_.state.summed_sites if self.secure else sent)
+        return self.deviation(sensitivity, share, round_.state.summed_sites if self.secure else sent)
 
-    def _deviation(self, sensitivity: float, share: float, sites: int) -> float:
+    def deviation(self, sensitivity: float, share: float, sites: int) -> float:
         """Return the standard deviation of the noise of a total: of one noise, or of each site's own."""
         if not self.secure:
             return dp_server.noise_of(self.params, sensitivity, share, sites)
@@ -113,7 +116,7 @@ class DPLloydAggregator(ClusteringAggregator):
         task = box.sent()
         start, d = self.params.start, len(box.low)
         public = {"rows_needed": float(self.rows_needed(d, len(replies)))}
-        asked = Round(task, diagnostics=public, state=_DPLloydState(summed_sites=len(replies), box=Box.of(task)))
+        asked = Round(task, diagnostics=public, state=DPLloydState(summed_sites=len(replies), box=Box.of(task)))
         gridded = self._has_grid(d)
         if start == "grid" and not gridded:
             raise JobFailed(f"{d} columns are too many for start=grid; submit with start=axes or start=auto")
@@ -126,12 +129,12 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def merge(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Find the start from the cells of a grid."""
-        box, shape, sent = _box(round_), tuple(int(g) for g in round_.task["shape"]), replies.values()
+        box, shape, sent = box_of(round_), tuple(int(g) for g in round_.task["shape"]), replies.values()
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == math.prod(shape)]
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
         noisy = np.sum(usable, axis=0).reshape(shape)
-        noise = self._noise(round_, 1.0, dp_site.GRID_START, len(usable))
+        noise = self.noise(round_, 1.0, dp_site.GRID_START, len(usable))
         centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
         radii = dp_steps.half_way(centroids, box)
         started = self._started(round_.state, centroids, radii, float(noisy.sum()), dp_site.GRID_START)
@@ -139,23 +142,23 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def outline(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Start about the mean."""
-        box, sent = _box(round_), list(replies.values())
-        totals = np.concatenate([np.atleast_1d(total) for total in self._totals(dp_lloyd.OUTLINE, sent)])
-        noise = self._noise(round_, dp_sums.moment_sensitivity(), dp_site.MOMENTS_START, len(sent)) / dp_sums.UNIT
-        found = dp_steps.moments(totals, box, noise)
+        box, sent = box_of(round_), list(replies.values())
+        noisy = np.concatenate([np.atleast_1d(total) for total in totals(dp_lloyd.OUTLINE, sent)])
+        noise = self.noise(round_, dp_sums.moment_sensitivity(), dp_site.MOMENTS_START, len(sent)) / dp_sums.UNIT
+        found = dp_steps.moments(noisy, box, noise)
         centroids, radii = dp_steps.spread_start(found, box, self.params.k, rng)
         state = replace(round_.state, mean=found.mean)
         started = self._started(state, centroids, radii, found.rows, dp_site.MOMENTS_START)
         # Without the number of rows, which is hardly ever small beside its noise.
-        return _reported(started, dp_site.MOMENTS_START, totals[1:], noise)
+        return _reported(started, dp_site.MOMENTS_START, noisy[1:], noise)
 
     def second_moments(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Ask for cells along the main axes, or start about the mean where these do not stand out of noise."""
-        box, sent = _box(round_), list(replies.values())
-        rows, values, products = self._totals(dp_lloyd.SECOND_MOMENTS, sent)
-        noise = self._noise(round_, dp_axes.second_moment_sensitivity(), dp_site.MOMENTS_START, len(sent))
+        box, sent = box_of(round_), list(replies.values())
+        rows, values, products = totals(dp_lloyd.SECOND_MOMENTS, sent)
+        noise = self.noise(round_, dp_axes.second_moment_sensitivity(), dp_site.MOMENTS_START, len(sent))
         found = dp_axes.spread_of(float(rows), values, products, noise)
-        of_cells = self._noise(round_, 1.0, dp_site.AXES_START, len(sent))
+        of_cells = self.noise(round_, 1.0, dp_site.AXES_START, len(sent))
         known = replace(round_.state, total_scatter=found.scatter(box))
         cells = min(self.params.cells or dp_axes.cells_for(found, of_cells, self.params.k), dp_lloyd.MOST_CELLS)
         if self.params.start == "axes" or dp_axes.is_clear(found, cells, of_cells, self.params.k):
@@ -178,10 +181,10 @@ class DPLloydAggregator(ClusteringAggregator):
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
         if not usable:
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
-        noise = self._noise(round_, 1.0, dp_site.AXES_START, len(usable))
+        noise = self.noise(round_, 1.0, dp_site.AXES_START, len(usable))
         noisy = np.sum(usable, axis=0)
         found, rows = dp_axes.cluster_cells(noisy, noise, grid, self._parts(state, len(grid.middle)), rng)
-        centroids, k = _box(round_).clip(found), self.params.k
+        centroids, k = box_of(round_).clip(found), self.params.k
         assert state.first_radius is not None
         radii = np.full(len(centroids), state.first_radius)
         spent = dp_site.MOMENTS_START + dp_site.AXES_START
@@ -190,17 +193,14 @@ class DPLloydAggregator(ClusteringAggregator):
         started = self._started(state, centroids, radii, state.all_rows, spent)
         return _reported(started, dp_site.AXES_START, noisy, noise)
 
-    def _parts(self, state: _DPLloydState, d: int) -> int:
+    def _parts(self, state: DPLloydState, d: int) -> int:
         """Return how many centroids the first update after a start along axes has: as many as stand out of noise, of clusters k at least."""
         k, needed = self.params.k, self.rows_needed(d, state.summed_sites)
         most = min(self.executor.parts * k, max(k, _MOST_PARTS))
         return int(np.clip(k * state.all_rows / max(needed, 1), k, most))
 
-    def _totals(self, step: str, sent: Sequence[Message]) -> list[FloatArray]:
-        return [np.sum([reply[name] for reply in sent], axis=0) for name in self.executor.steps[step].schema.fields]
-
     def _started(
-        self, state: _DPLloydState, centroids: FloatArray, radii: FloatArray, rows: float, spent: float
+        self, state: DPLloydState, centroids: FloatArray, radii: FloatArray, rows: float, spent: float
     ) -> _Round:
         """Return the first update, where a share of the budget is spent; the updates share what is left."""
         share = np.array((1 - dp_site.ASSESSMENT_SHARE - spent) / self.params.rounds)
@@ -210,10 +210,10 @@ class DPLloydAggregator(ClusteringAggregator):
 
     def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Move the centroids."""
-        before, radii, box = round_.task["centroids"], round_.task["radii"], _box(round_)
+        before, radii, box = round_.task["centroids"], round_.task["radii"], box_of(round_)
         sent, state, share = list(replies.values()), round_.state, round_.task[dp_site.SHARE]
-        total = dp_sums.ClusterSums(*self._totals(dp_lloyd.UPDATE, sent))
-        noise = self._noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
+        total = dp_sums.ClusterSums(*totals(dp_lloyd.UPDATE, sent))
+        noise = self.noise(round_, dp_sums.cluster_sensitivity(), float(share), len(sent)) / dp_sums.UNIT
         assert state.history is not None
         done = len(state.history) - 1
         centroids, rows = dp_steps.next_centroids(before, radii, total, noise, done, box, state.mean)
@@ -246,6 +246,12 @@ class DPLloydAggregator(ClusteringAggregator):
         return Round(task, False, diagnostics, state, dp_lloyd.UPDATE)
 
 
+def totals(step: str, sent: Sequence[Message]) -> list[FloatArray]:
+    """Return the sums over all sites of each array of a step's replies, in the order of its schema."""
+    fields = dp_lloyd.DPLloydExecutor.steps[step].schema.fields
+    return [np.sum([reply[name] for reply in sent], axis=0) for name in fields]
+
+
 def _reported(round_: _Round, share: float, noisy: FloatArray, noise: float) -> _Round:
     """Return a round whose diagnostics are those of an exchange of the start, which cost a share of the job's rho."""
     return replace(
@@ -254,6 +260,7 @@ def _reported(round_: _Round, share: float, noisy: FloatArray, noise: float) -> 
     )
 
 
-def _box(round_: _Round) -> Box:
+def box_of(round_: _Round) -> Box:
+    """Return what all sites' bounds span together."""
     assert round_.state.box is not None
     return round_.state.box

@@ -3,6 +3,7 @@
     python -m benchmarks.mixtures             # log-likelihood, ARI and the number of components, on public and generated sets
     python -m benchmarks.mixtures --starts    # what the start and a single message cost
     python -m benchmarks.mixtures --policy    # what a policy's groups do to covariances
+    python -m benchmarks.mixtures --private   # what noise costs `dp-gmm`, beside `dp-lloyd`
     python -m benchmarks.mixtures --speed     # a million rows of 16 columns, 20 components, ten sites, one thread each
 
 Columns are scaled to variance 1 first. Both sides get ten starts, of which the likeliest counts, the same `tol` and at most as many
@@ -46,15 +47,15 @@ class Case(NamedTuple):
 
 
 def generated(name: str) -> tuple[FloatArray, IntArray]:
-    """Return rows of known components: long ones side by side, overlapping ones, unequal ones, or one within another."""
+    """Return rows of known components: long ones side by side, overlapping ones (`many` has more rows), unequal ones, or one within another."""
     rng = np.random.default_rng(sum(map(ord, name)))
     if name == "long":
         y = np.repeat(np.arange(3), 400)
         return np.stack([rng.normal(0, 12, 1200), rng.normal(0, 1, 1200) + 6 * y], axis=1), y
-    if name == "overlapping":
-        y = np.repeat(np.arange(4), 400)
+    if name in ("overlapping", "many"):
+        y = np.repeat(np.arange(4), 400 if name == "overlapping" else 5000)
         axes, means = rng.normal(size=(4, 5, 5)), 3 * rng.normal(size=(4, 5))
-        return means[y] + np.einsum("nd,nde->ne", rng.normal(size=(1600, 5)), axes[y]), y
+        return means[y] + np.einsum("nd,nde->ne", rng.normal(size=(len(y), 5)), axes[y]), y
     if name == "unequal":
         y = np.repeat(np.arange(3), (1200, 200, 100))
         return np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 5.0]])[y] + rng.normal(size=(1500, 2)) * np.array(
@@ -199,6 +200,73 @@ def _axes(covariances: FloatArray) -> FloatArray:
     return np.asarray(np.sort(covariances, axis=1) if covariances.ndim == 2 else np.linalg.eigvalsh(covariances))
 
 
+#: Of sets with noise, bounds of all columns that do not follow from the rows; and what a job may spend.
+_BOUNDED = {"s2": (0.0, 1e6), "s4": (0.0, 1e6), "birch1": (0.0, 1e6), "many": (-20.0, 20.0)}
+_EPSILONS, _DELTA, _SEEDS = (0.5, 1.0, 2.0, 4.0), 1e-5, 5
+
+#: How private mixtures are found.
+_NOISY: dict[str, dict[str, Any]] = {
+    "`dp-gmm`": {},
+    "`diag`": {"covariance": "diag"},
+    "secure sums": {"secure_sums": True},
+}
+
+
+def with_noise() -> None:
+    """Print what noise costs: likelihood below that of the pooled mixture, and ARI, means and deviations over seeds."""
+    names = [*_NOISY, "`dp-lloyd`"]
+    print(
+        "| set | rows, columns, k | epsilon | " + " | ".join(f"less, {one}" for one in names) + " | ARI pooled | ",
+        end="",
+    )
+    print(" | ".join(f"ARI, {one}" for one in names) + " |")
+    print("| --- " * (4 + 2 * len(names)) + "|")
+    for name in _BOUNDED:
+        case = _bounded(name)
+        X, y = case.X, case.y
+        theirs = _near_truth(case)
+        best, known = theirs.score(X), adjusted_rand_score(y, theirs.predict(X))
+        for epsilon in _EPSILONS:
+            found = [[_noisy(case, epsilon, seed, one) for seed in range(_SEEDS)] for one in (*_NOISY.values(), None)]
+            less = [f"{best - np.mean(one, axis=0)[0]:.2f} ± {np.std(one, axis=0)[0]:.2f}" for one in found]
+            agreement = [f"{np.mean(one, axis=0)[1]:.2f} ± {np.std(one, axis=0)[1]:.2f}" for one in found]
+            sizes = f"{len(X)}, {X.shape[1]}, {case.k}"
+            print(
+                "| " + " | ".join([name, sizes, f"{epsilon:g}", *less, f"{known:.2f}", *agreement]) + " |", flush=True
+            )
+
+
+def _bounded(name: str) -> Case:
+    """Return a set with its columns as they are."""
+    if name == "many":
+        X, y = generated(name)
+        return Case(name, X, y, len(np.unique(y)), "full")
+    data = load(name)
+    assert data.y is not None
+    return Case(name, data.X, data.y, len(np.unique(data.y)), "full")
+
+
+def _near_truth(case: Case) -> GaussianMixture:
+    """Return the mixture that scikit-learn finds on the pooled rows from the means of the classes, columns as they are."""
+    means = np.array([case.X[case.y == c].mean(axis=0) for c in range(case.k)])
+    return GaussianMixture(case.k, tol=_TOL, max_iter=_ROUNDS, means_init=means, random_state=0).fit(case.X)
+
+
+def _noisy(case: Case, epsilon: float, seed: int, settings: dict[str, Any] | None) -> tuple[float, float]:
+    """Return likelihood of a pooled row and ARI of a mixture with noise, or of round components about the centroids of `dp-lloyd`."""
+    terms = {"bounds": list(_BOUNDED[case.name]), "epsilon": epsilon, "delta": _DELTA, "budget": epsilon}
+    own: dict[str, Any] = {"epsilon": epsilon, "delta": _DELTA, "seed": seed, "policy": {"differential_privacy": terms}}
+    result = flareclust.run(
+        "dp-lloyd" if settings is None else "dp-gmm", split(case, "iid"), case.k, **own, **settings or {}
+    )
+    arrays = {**result.arrays, "centroids": result.centroids}
+    if settings is None:
+        rows = np.maximum(arrays["counts"], 1)
+        variance = max(float(result.metrics["inertia"] or 0.0) / rows.sum() / case.X.shape[1], 1e-9)
+        arrays |= {"weights": rows / rows.sum(), "covariances": np.full(result.centroids.shape, variance)}
+    return float(log_densities(case.X, arrays).mean()), adjusted_rand_score(*labels_of(case, "iid", result))
+
+
 def speed(n: int, d: int = 16, k: int = 20, sites: int = 10, iterations: int = 2) -> None:
     """Print how long scikit-learn on the pooled rows and a job take for the same iterations from the same start."""
     rng = np.random.default_rng(0)
@@ -228,6 +296,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policy", action="store_true")
     parser.add_argument("--starts", action="store_true")
+    parser.add_argument("--private", action="store_true")
     parser.add_argument("--speed", action="store_true")
     parser.add_argument("--rows", type=int, default=1_000_000, help="of --speed")
     asked = parser.parse_args()
@@ -239,6 +308,8 @@ def main() -> None:
         by_start()
     elif asked.policy:
         under_policy()
+    elif asked.private:
+        with_noise()
     else:
         accuracy()
 

@@ -180,10 +180,7 @@ class GMMExecutor(ClusteringExecutor):
     def expect(self, task: Task, rows: SiteRows) -> Message:
         """Return the site's part of an iteration: `weights`, `shifts`, `m2`, `log_likelihood` and `entropy`."""
         context, covariance = rows.context, self.params.covariance
-        mixture = mixtures.received_mixture(task.arrays, covariance)
-        moments, expected = task.arrays.get(MOMENTS), mixtures.n_second_moments(covariance, *mixture.means.shape)
-        if moments is None or moments.shape != () or moments.dtype != np.int64 or int(moments) != expected:
-            raise BadMessage(f"{MOMENTS}: expected {expected}, of a mixture with covariance={covariance}")
+        mixture = asked_mixture(task, covariance)
         found = mixtures.expectation(
             rows.X,
             mixture,
@@ -224,3 +221,12 @@ class GMMExecutor(ClusteringExecutor):
                 "columns; covariance=diag takes fewer"
             )
         return least
+
+
+def asked_mixture(task: Task, covariance: mixtures.Covariance) -> mixtures.Mixture:
+    """Return the mixture of which a server asks for an expectation step; raise BadMessage unless it is one of the job's type."""
+    mixture = mixtures.received_mixture(task.arrays, covariance)
+    moments, expected = task.arrays.get(MOMENTS), mixtures.n_second_moments(covariance, *mixture.means.shape)
+    if moments is None or moments.shape != () or moments.dtype != np.int64 or int(moments) != expected:
+        raise BadMessage(f"{MOMENTS}: expected {expected}, of a mixture with covariance={covariance}")
+    return mixture

@@ -42,7 +42,7 @@ _EXTRAS = {
     "tracking": "MLflow runs",
     "flows": "Prefect flows and tracked sweeps",
     "plots": "pictures",
-    "dp": "dp-lloyd and dp-oneshot",
+    "dp": "dp-lloyd, dp-oneshot and dp-gmm",
     "export": "models for scikit-learn and ONNX",
     "deep": "deepfeca and folders of images",
     "compute": "sites that compute on a Dask cluster",

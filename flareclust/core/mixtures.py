@@ -85,7 +85,7 @@ class Sums(NamedTuple):
     entropy: float
 
 
-class _Prepared(NamedTuple):
+class Prepared(NamedTuple):
     """A mixture as the kernels take it: `diagonal` (k, d) counts where `inverse` (k, d, d) has no components."""
 
     log_scale: FloatArray
@@ -110,11 +110,11 @@ def received_mixture(arrays: Message, covariance: Covariance) -> Mixture:
         if not (isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape):
             raise BadMessage(f"{name}: expected float64 of shape {shape} beside {k} means of {d} columns")
     mixture = Mixture(arrays[WEIGHTS], means, arrays[FACTORS])
-    _prepared(mixture)
+    prepare(mixture)
     return mixture
 
 
-def _prepared(mixture: Mixture) -> _Prepared:
+def prepare(mixture: Mixture) -> Prepared:
     """Return a mixture for the kernels; raise BadMessage where weights or factors are none."""
     from scipy.linalg import solve_triangular  # takes long to import
 
@@ -133,7 +133,7 @@ def _prepared(mixture: Mixture) -> _Prepared:
         log_scale = np.log(weights) - np.log(own).sum(axis=1) - 0.5 * d * math.log(2 * math.pi)
     if not (np.isfinite(inverse).all() and np.isfinite(reciprocal).all() and (log_scale < np.inf).all()):
         raise BadMessage(f"{FACTORS}: expected covariances that have an inverse")
-    return _Prepared(log_scale, np.ascontiguousarray(means), np.ascontiguousarray(inverse), reciprocal)
+    return Prepared(log_scale, np.ascontiguousarray(means), np.ascontiguousarray(inverse), reciprocal)
 
 
 def expectation(
@@ -171,7 +171,7 @@ def expectation(
     reported = np.flatnonzero(mixture.weights > 0)
     while len(reported):
         among = mixture.of(reported)
-        found, most, most_alike = _sums(X, copies, _prepared(among), aborted)
+        found, most, most_alike = _sums(X, copies, prepare(among), aborted)
         if not math.isfinite(found.log_likelihood):
             raise Refusal(
                 "was sent a mixture in which rows have no density, because they are too far from all components"
@@ -189,7 +189,7 @@ def expectation(
 
 
 def _sums(
-    X: FloatArray, copies: IntArray, mixture: _Prepared, aborted: AbortCheck
+    X: FloatArray, copies: IntArray, mixture: Prepared, aborted: AbortCheck
 ) -> tuple[Sums, FloatArray, FloatArray]:
     """Return the sums by component, with the largest responsibility in each (k,), and that times the copies of its row (k,)."""
     (k, d), full = mixture.means.shape, len(mixture.inverse) > 0
@@ -234,9 +234,9 @@ def _copies(X: FloatArray) -> IntArray:
 def _known_enough(X: FloatArray, known: BoolArray, mixture: Mixture, least: int) -> BoolArray:
     """Return which components (k,) have `least` known cells behind each column in which they have any, by weight."""
     k, d = mixture.means.shape
-    prepared, weights, most = _prepared(mixture), np.zeros((k, d)), np.zeros((k, d))
+    prepared, weights, most = prepare(mixture), np.zeros((k, d)), np.zeros((k, d))
     for part in pieces(len(X), d + k):
-        shares = _shares_in(X[part], prepared)[0]
+        shares = shares_in(X[part], prepared)[0]
         for c in range(k):
             own = shares[:, c, None] * known[part]
             weights[c] += own.sum(axis=0)
@@ -244,7 +244,7 @@ def _known_enough(X: FloatArray, known: BoolArray, mixture: Mixture, least: int)
     return np.asarray((weights >= _ALMOST * least * most).all(axis=1))
 
 
-def _shares_in(X: FloatArray, mixture: _Prepared) -> tuple[FloatArray, FloatArray]:
+def shares_in(X: FloatArray, mixture: Prepared) -> tuple[FloatArray, FloatArray]:
     """Return the responsibilities (n, k) and log densities (n,) of rows (n, d)."""
     found, likelihood = np.empty((len(X), len(mixture.means))), np.empty(len(X))
     shares_of(X, *mixture, found, likelihood)
@@ -253,21 +253,21 @@ def _shares_in(X: FloatArray, mixture: _Prepared) -> tuple[FloatArray, FloatArra
 
 def most_likely(X: FloatArray, mixture: Mixture) -> IntArray:
     """Return the component of the largest responsibility of each row (n,), the first of equals; raise BadMessage for no mixture."""
-    prepared, labels = _prepared(mixture), np.empty(len(X), np.int64)
+    prepared, labels = prepare(mixture), np.empty(len(X), np.int64)
     for part in pieces(len(X), X.shape[1] + len(mixture.means)):
-        labels[part] = _shares_in(X[part], prepared)[0].argmax(axis=1)
+        labels[part] = shares_in(X[part], prepared)[0].argmax(axis=1)
     return labels
 
 
 def inverses(mixture: Mixture) -> FloatArray:
     """Return the inverses of the factors (k, d, d), or of diagonal ones (k, d); raise BadMessage for no mixture."""
-    prepared = _prepared(mixture)
+    prepared = prepare(mixture)
     return prepared.inverse if len(prepared.inverse) else prepared.diagonal
 
 
 def log_scales(mixture: Mixture) -> FloatArray:
     """Return the logarithm of each component's part of the density at its mean (k,); raise BadMessage for no mixture."""
-    return _prepared(mixture).log_scale
+    return prepare(mixture).log_scale
 
 
 def distances(X: FloatArray, mixture: Mixture) -> FloatArray:
@@ -281,9 +281,9 @@ def distances(X: FloatArray, mixture: Mixture) -> FloatArray:
 
 def certainty(X: FloatArray, mixture: Mixture) -> tuple[FloatArray, FloatArray]:
     """Return the largest responsibility of each row (n,), and the logarithm of the density there (n,); BadMessage for no mixture."""
-    prepared, largest, density = _prepared(mixture), np.empty(len(X)), np.empty(len(X))
+    prepared, largest, density = prepare(mixture), np.empty(len(X)), np.empty(len(X))
     for part in pieces(len(X), X.shape[1] + len(mixture.means)):
-        shares, density[part] = _shares_in(X[part], prepared)
+        shares, density[part] = shares_in(X[part], prepared)
         largest[part] = shares.max(axis=1)
     return largest, density
 
@@ -462,15 +462,15 @@ def responsibilities(X: ArrayLike, arrays: Message) -> FloatArray:
     Raises:
         UserError: rows or arrays do not fit together.
     """
-    return _shares_in(*_rows_and_mixture(X, arrays))[0]
+    return shares_in(*_rows_and_mixture(X, arrays))[0]
 
 
 def log_densities(X: ArrayLike, arrays: Message) -> FloatArray:
     """Return the logarithm of the density of a mixture at each row, (n,); arguments and errors as for `responsibilities`."""
-    return _shares_in(*_rows_and_mixture(X, arrays))[1]
+    return shares_in(*_rows_and_mixture(X, arrays))[1]
 
 
-def _rows_and_mixture(X: ArrayLike, arrays: Message) -> tuple[FloatArray, _Prepared]:
+def _rows_and_mixture(X: ArrayLike, arrays: Message) -> tuple[FloatArray, Prepared]:
     rows = as_matrix(X)
     if missing := [name for name in ("centroids", WEIGHTS, "covariances") if name not in arrays]:
         raise UserError(f"expected the arrays of a Gaussian mixture, got none called {' and '.join(missing)}")
@@ -482,7 +482,7 @@ def _rows_and_mixture(X: ArrayLike, arrays: Message) -> tuple[FloatArray, _Prepa
     try:
         with one_thread():
             factors = np.sqrt(covariances) if covariances.ndim == 2 else np.linalg.cholesky(covariances)
-        return rows, _prepared(Mixture(arrays[WEIGHTS], means, factors))
+        return rows, prepare(Mixture(arrays[WEIGHTS], means, factors))
     except (BadMessage, np.linalg.LinAlgError):
         raise UserError("covariances: expected positive definite ones, and weights of at least 0") from None
 

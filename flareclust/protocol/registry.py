@@ -304,6 +304,14 @@ BUILT_IN = (
         when="differential privacy, one message per site, few columns; needs the extra dp",
     ),
     Algorithm(
+        "dp-gmm",
+        "DP Gaussian mixture: few rounds of expectation maximisation on noisy sums, differentially private at every site",
+        *_sides("dp_gmm.DPGMM"),
+        frozenset({"differentially-private"}),
+        "Park, Foulds, Chaudhuri, Welling 2017; start as in dp-lloyd",
+        when="differential privacy, stretched or overlapping clusters with many rows in few columns; needs the extra dp",
+    ),
+    Algorithm(
         "deepfeca",
         "DeepFeCA: a network learned from clusters of its embeddings, for images",
         *_sides("deepfeca.DeepFeCA"),

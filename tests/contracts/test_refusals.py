@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from flareclust._foundation.errors import BadMessage, Refusal
+from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.data.tables import RowsRead, Table
 from flareclust.engines.inprocess import SimulatedSite, answered
@@ -100,7 +100,7 @@ def asked_in(algorithm: Algorithm) -> Iterator[Asked]:
     seen: set[str] = set()
     jobs = [*((VARIANTS[0], form) for form in OUTCOMES), *((params, None) for params in VARIANTS[1:])]
     for params, form in jobs:
-        if not set(params) <= set(algorithm.parameters()) or (params and algorithm.partial):
+        if not _takes(algorithm, params) or (params and algorithm.partial):
             continue
         sites = tables(algorithm, "missing" in params, form)
         for one in exchanges(algorithm, sites, K, assess=True, **params):
@@ -110,6 +110,15 @@ def asked_in(algorithm: Algorithm) -> Iterator[Asked]:
                 if one.task.site == min(sites) and name not in seen:
                     seen.add(name)
                     yield Asked(algorithm, params, replace(one.task, step=name), sites[one.task.site])
+
+
+def _takes(algorithm: Algorithm, params: Mapping[str, Any]) -> bool:
+    """Return whether an algorithm has these settings, and these values of them."""
+    try:
+        algorithm.check(K, 0, params)
+    except UserError:
+        return False
+    return True
 
 
 @cache

@@ -1,3 +1,3 @@
 """Numerics of differentially private sums. Nothing here draws noise or sees a policy."""
 
-__all__ = ["axes", "box", "grid", "lloyd", "outcomes", "sums"]
+__all__ = ["axes", "box", "grid", "lloyd", "mixture_sums", "mixtures", "outcomes", "sums"]

@@ -1,6 +1,6 @@
 """Policies and terms of differential privacy that several test files use."""
 
-PRIVATE = ["dp-lloyd", "dp-oneshot"]
+PRIVATE = ["dp-lloyd", "dp-oneshot", "dp-gmm"]
 
 
 def policy(bounds: object = (-20.0, 20.0), epsilon: float = 1.0, delta: float = 1e-5, budget: float = 1.0) -> dict:

@@ -66,7 +66,9 @@ def test_a_late_site_gets_no_other_sites_reply(finished, name):
     _, outcome = finished(name)
     executor, _ = get(name).build(4, 3, {})
     sent = executor.placing(outcome.arrays)
-    model = {"deepfeca": {"weights", "image"}, "gmm": {"weights", "factors"}}.get(name, set())
+    model = {"deepfeca": {"weights", "image"}, "gmm": {"weights", "factors"}, "dp-gmm": {"weights", "factors"}}.get(
+        name, set()
+    )
     model |= {"representatives", "representative_cluster", "representative_reach"} if name == "tree" else set()
     assert set(sent) <= {"centroids", "anchors", "tau", "tau_site"} | model
     np.testing.assert_array_equal(sent["centroids"], outcome.centroids)

@@ -125,7 +125,7 @@ def test_an_extra_that_is_missing_is_named_with_what_installs_it(command, health
     done = command("doctor")
     assert done.code == 0
     assert "note packages: the extra dp is not installed (opendp)" in done.out
-    assert "to do: python -m pip install 'flareclust[dp]' if you need it (dp-lloyd and dp-oneshot)" in done.out
+    assert "to do: python -m pip install 'flareclust[dp]' if you need it (dp-lloyd, dp-oneshot and dp-gmm)" in done.out
     assert "ok   packages: the extra" not in done.out
 
 

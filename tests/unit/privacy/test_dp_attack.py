@@ -8,11 +8,14 @@ import pytest
 
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
+from flareclust.core.dp import mixture_sums
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.axes import ROW_UNIT, SQUARE_UNIT, VALUE_UNIT
 from flareclust.core.dp.box import Box
+from flareclust.executors.dp_gmm import DPGMMExecutor
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
 from flareclust.executors.dp_oneshot import GRID_SHARE, DPOneShotExecutor
+from flareclust.executors.gmm import EXPECTATION
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.dp import accounting, mechanism
 from flareclust.privacy.dp.budget import DPSession
@@ -32,6 +35,13 @@ ALONG: Message = {
     "axes": np.array([[0.8, 0.6], [-0.6, 0.8]]),
     "half": np.ones(2),
     "shape": np.array([4, 2]),
+}
+MIXED: Message = {
+    "centroids": np.array([[-0.5, 0.0], [0.5, 0.5]]),
+    "weights": np.full(2, 0.5),
+    "factors": np.full((2, 2), 0.2),
+    "moments": np.array(4),
+    "share": np.array(0.45),
 }
 ROWS = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
 ONE_MORE = np.concatenate([ROWS, [[1.0, 1.0]]])
@@ -65,6 +75,12 @@ def sums(message: Message) -> FloatArray:
     return np.concatenate([part.ravel() for part in scaled])
 
 
+def mixed(message: Message) -> FloatArray:
+    scales = mixture_sums.COUNT, dp_sums.UNIT, mixture_sums.SQUARE
+    scaled = (scale * message[name] for scale, name in zip(scales, ("rows", "shifts", "m2"), strict=True))
+    return np.concatenate([part.ravel() for part in scaled])
+
+
 def job(share: float) -> float:
     """Return the epsilon of a job of which a release of this share claims EPSILON."""
     return accounting.epsilon_of(accounting.rho_of(EPSILON, DELTA) / share, DELTA)
@@ -91,6 +107,9 @@ RELEASES = {
     ),
     "update of four sites, one of them the attacker's": Attacked(
         DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums, sites=4
+    ),
+    "iteration": Attacked(
+        DPGMMExecutor(2, epsilon=job(0.45), delta=DELTA, covariance="diag"), EXPECTATION, MIXED, mixed
     ),
     "update": Attacked(DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums),
 }

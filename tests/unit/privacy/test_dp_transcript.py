@@ -29,6 +29,7 @@ JOBS = {
     "dp-lloyd, three updates": ("dp-lloyd", {"rounds": 3}),
     "dp-lloyd, ids with two rows": ("dp-lloyd", {"rounds": 1, "unit": "id", "rows_per_id": 2}),
     "dp-oneshot": ("dp-oneshot", {}),
+    "dp-gmm": ("dp-gmm", {"rounds": 2}),
 }
 
 

@@ -9,8 +9,10 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
 from flareclust.core.dp import axes as dp_axes
+from flareclust.core.dp import mixture_sums
 from flareclust.core.dp import sums as dp_sums
 from flareclust.core.dp.box import Box
+from flareclust.core.mixtures import Mixture
 from flareclust.data.ids import Ids
 from flareclust.data.tables import Table
 from flareclust.executors.dp_lloyd import AXES, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
@@ -100,6 +102,11 @@ def summed(kind: str, rows: FloatArray, public: np.random.Generator) -> tuple[In
         return dp_sums.moment_sums(rows, box, box, never_abort), dp_sums.moment_sensitivity()
     if kind == "second moments":
         return dp_axes.second_moment_sums(rows, box, box, never_abort), dp_axes.second_moment_sensitivity()
+    if kind == "iteration":
+        mixture = Mixture(np.full(3, 1 / 3), centroids, public.uniform(0.05, 1, size=(3, d)))
+        return mixture_sums.expectation_sums(
+            rows, box, mixture, "diag", never_abort
+        ), mixture_sums.mixture_sensitivity()
     if kind == "update":
         return dp_sums.cluster_sums(rows, box, centroids, radii, never_abort), dp_sums.cluster_sensitivity()
     return dp_sums.quality_sums(rows, box, centroids, float(radii[0]), never_abort), dp_sums.quality_sensitivity()
@@ -115,7 +122,7 @@ def changes(kind: str, pairs: int) -> Iterator[float]:
         yield float(np.sqrt(((a - b).astype(np.float64) ** 2).sum())) / (most * stated)
 
 
-@pytest.mark.parametrize("kind", ["cells", "axes", "moments", "second moments", "update", "assessment"])
+@pytest.mark.parametrize("kind", ["cells", "axes", "moments", "second moments", "update", "iteration", "assessment"])
 def test_an_id_changes_every_sum_by_its_rows_times_the_sensitivity_at_most(kind):
     found = list(changes(kind, PAIRS))
     assert max(found) <= 1
