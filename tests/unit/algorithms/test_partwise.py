@@ -10,6 +10,7 @@ from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.executors.gmm import EXPECTATION, FIT_DIAGONAL
 from flareclust.executors.lloyd import UPDATE
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.privacy.policy import Policy
@@ -20,6 +21,7 @@ from flareclust.sites.cluster import ClusterTable
 from flareclust.sites.part_rows import check_in_parts
 from flareclust.testing import checks_for
 from tests.parts import LocalParts, cut
+from tests.paths import ROOT
 
 
 def sites(m=3, n=400, d=4, spread=1.0):
@@ -104,6 +106,13 @@ def test_the_algorithms_that_refusals_name_are_those_that_can():
             check_in_parts(executor, None)
 
 
+def test_the_page_of_mixtures_says_why_a_site_with_a_cluster_refuses_them():
+    with pytest.raises(Refusal, match="which can run lloyd, mavg, pooled"):
+        check_in_parts(get("gmm").build(3)[0], None)
+    page = (ROOT / "docs" / "algorithms" / "gmm.md").read_text(encoding="utf-8")
+    assert "A site that computes on a [Dask cluster](../site-data.md#a-dask-cluster) refuses `gmm`" in page
+
+
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
@@ -129,6 +138,10 @@ def test_a_policy_is_refused():
         check_in_parts(executor, SiteSession(Policy(), "job"))
 
 
+#: Of three components of four columns.
+MIXTURE = {"centroids": np.eye(3, 4), "weights": np.ones(3), "factors": np.ones((3, 4)), "moments": np.array(12)}
+
+
 @pytest.mark.parametrize(
     ("name", "params", "step", "arrays"),
     [
@@ -145,6 +158,8 @@ def test_a_policy_is_refused():
                 "centroids": np.ones((3, 4)),
             },
         ),
+        ("gmm", {"covariance": "diag"}, EXPECTATION, MIXTURE),
+        ("gmm", {"covariance": "diag"}, FIT_DIAGONAL, {}),
     ],
 )
 def test_a_step_that_needs_all_rows_in_one_process_is_refused(name, params, step, arrays):
