@@ -20,6 +20,7 @@ import numpy as np
 
 from flareclust._foundation.display import in_unit, shown, some
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
+from flareclust.core.mixtures import FACTORS
 from flareclust.core.profiles import moments_of_all
 from flareclust.data.cells import log_helps, without_log
 from flareclust.data.schema.columns import read_schema
@@ -73,6 +74,9 @@ _MOST_REFUSALS = 3
 
 #: Rows of a cluster at each site below which groups of them give centroids that may be off (docs/policies.md).
 _ROWS_PER_CLUSTER = 50
+
+#: Groups that are wider than this part of a component change its covariance.
+_WIDE = 0.5
 
 #: Share of the rows below which a cluster may be of outliers, or of wrong cells in a column.
 _OUTLIERS = 0.05
@@ -298,6 +302,14 @@ class Ended:
                 helps += self._noise_instead(sum(sizes), len(sizes))
             each = f"sites have about {rows / k:.0f} {self.row_name} for each of {k} clusters"
             return f"{each}, of which {whose} {groups}: {wrong}. {helps}"
+        d, mixture = self.outcome.centroids.shape[1], FACTORS in self.outcome.arrays
+        # So many groups of a component fill its volume: each is as wide as this part of it.
+        if mixture and rows > 0 and (wide := (floor * k / rows) ** (1 / d)) > _WIDE:
+            each = f"sites have about {rows / k:.0f} {self.row_name} for each of {k} components in {d} columns, of which {whose} {groups}"
+            return (
+                f"{each}, about {wide:.0%} as wide as a component: covariances are too wide along narrow axes, and components that differ by "
+                "their form only may be mixed. Take fewer columns, or join small sites"
+            )
         return ""
 
     def _noise_instead(self, rows: int, sites: int) -> str:

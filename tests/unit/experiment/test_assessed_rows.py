@@ -86,6 +86,18 @@ def test_few_rows_of_a_cluster_at_each_site_are_named_under_a_policy(rows, k, wo
     assert not any("for each of" in warning for warning in flareclust.run("lloyd", sites(rows), k=k).warnings)
 
 
+@pytest.mark.parametrize(("algorithm", "d", "warned"), [("gmm", 5, True), ("gmm", 2, False), ("lloyd", 5, False)])
+def test_groups_as_wide_as_components_are_named_where_they_change_covariances(algorithm, d, warned):
+    """320 rows make 32 groups, 8 of each component: in five columns a group is two thirds as wide as it, in two a third."""
+    rng = np.random.default_rng(0)
+    rows = {site: 8.0 * rng.integers(4, size=(320, 1)) + rng.normal(size=(320, d)) for site in "abc"}
+    texts = flareclust.run(algorithm, rows, k=4, policy={}).warnings
+    found = [text for text in texts if "80 rows for each of 4 components in 5 columns" in text]
+    assert len(found) == warned
+    assert all("groups of 10 or more, about 66% as wide as a component" in text for text in found)
+    assert not any("components in" in text for text in flareclust.run(algorithm, rows, k=4).warnings)
+
+
 @pytest.mark.parametrize(("number", "instead"), [(4, False), (120, True)])
 def test_noise_is_named_where_groups_mix_clusters_and_rows_in_all_stand_out_of_it(number, instead):
     result = flareclust.run("lloyd", sites(30, number), k=4, policy={})
