@@ -25,6 +25,7 @@ import numpy as np
 from flareclust._foundation.display import all_of
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.dp_lloyd import DPLloydAggregator, DPLloydState, box_of, totals
+from flareclust.aggregators.gmm import check_size
 from flareclust.core import mixtures
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import mixture_sums
@@ -83,6 +84,7 @@ class DPGMMAggregator(ClusteringAggregator):
         """Span the box, and ask for what the start is found with."""
         after = self._lloyd.bounds(round_, replies, rng)
         assert after.state.box is not None
+        check_size(self.params.covariance, self.params.k, len(after.state.box.low))
         return replace(
             after, diagnostics={"rows_needed": float(self.rows_needed(len(after.state.box.low), len(replies)))}
         )

@@ -119,7 +119,7 @@ class GMMAggregator(ClusteringAggregator):
     def fitted(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Fit mixtures to rows that are drawn from the sites' mixtures, and start with the best of them."""
         params, sent = self.params, gathered(replies.values())[0]
-        self._check_size(sent["centroids"].shape[1])
+        check_size(params.covariance, params.k, sent["centroids"].shape[1])
         weights, rows = sent["weights"], float(sent["weights"].sum())
         drawn = mixtures.drawn_rows(weights, sent["centroids"], sent["m2"], params.reg_covar, rng)
         tried: list[float] = []
@@ -294,7 +294,7 @@ class GMMAggregator(ClusteringAggregator):
     def _started(self, round_: _Round, centroids: FloatArray, replies: Sequence[Message]) -> _Round:
         """Return the first expectation step, of the rows nearest to each of the centroids (k, d)."""
         params = self.params
-        self._check_size(centroids.shape[1])
+        check_size(params.covariance, params.k, centroids.shape[1])
         (known,) = totals([centroids], replies)
         if not known.counts.any():
             return self._impossible(
@@ -323,14 +323,6 @@ class GMMAggregator(ClusteringAggregator):
         state = GMMState(support=sums.weights, log_likelihood=sums.log_likelihood, entropy=sums.entropy)
         return mixture, self._criterion(state, mixture, rows)
 
-    def _check_size(self, d: int) -> None:
-        """Raise JobFailed where covariances of d columns are more numbers than a message takes."""
-        params = self.params
-        if params.covariance in ("full", "tied") and params.k * d * d > _MOST_NUMBERS:
-            raise JobFailed(
-                f"covariance={params.covariance} with {d} columns and k={params.k} has more than {_MOST_NUMBERS} numbers; take diag"
-            )
-
     def _sent(self, mixture: mixtures.Mixture) -> Message:
         """Return what the sites are sent of a mixture: it, and how many second moments are asked for."""
         asked = mixtures.n_second_moments(self.params.covariance, *mixture.means.shape)
@@ -341,6 +333,14 @@ class GMMAggregator(ClusteringAggregator):
         return (
             "a component has collapsed: its covariance is not positive definite. Ask for fewer clusters (k), set covariance=diag "
             f"or spherical, or raise reg_covar above {self.params.reg_covar:g}"
+        )
+
+
+def check_size(covariance: mixtures.Covariance, k: int, d: int) -> None:
+    """Raise JobFailed where covariances of d columns are more numbers than a message takes."""
+    if covariance in ("full", "tied") and k * d * d > _MOST_NUMBERS:
+        raise JobFailed(
+            f"covariance={covariance} with {d} columns and k={k} has more than {_MOST_NUMBERS} numbers; take diag"
         )
 
 

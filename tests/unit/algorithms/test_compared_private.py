@@ -22,7 +22,9 @@ def sites(odd=NAMES[::-1]):
     return {site: Table(X, odd if site == "c" else NAMES) for site, X in rows.items()}
 
 
-@pytest.mark.parametrize(("name", "secure"), [("dp-lloyd", False), ("dp-lloyd", True), ("dp-oneshot", False)])
+@pytest.mark.parametrize(
+    ("name", "secure"), [("dp-lloyd", False), ("dp-lloyd", True), ("dp-oneshot", False), ("dp-gmm", True)]
+)
 def test_a_site_in_another_order_takes_no_part_and_spends_nothing(name, secure):
     line, own = registry.get(name), Policy.of(policy(epsilon=4.0, budget=4.0))
     options = JobOptions(k=2, secure_sums=secure, secure_min_sites=3 if secure else None)

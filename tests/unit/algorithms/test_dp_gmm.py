@@ -188,6 +188,12 @@ def test_the_noise_that_is_expected_is_that_which_comes(monkeypatch):
     assert wide == pytest.approx(4 * narrow)
 
 
+def test_covariances_of_too_many_columns_are_refused_before_anything_is_spent(monkeypatch):
+    monkeypatch.setattr(Ledger, "spend", lambda *_: pytest.fail("something was spent"))
+    with pytest.raises(JobFailed, match="take diag"):
+        flareclust.run("dp-gmm", {"a": np.zeros((60, 1100)), "b": np.zeros((60, 1100))}, k=4, **LOUD)
+
+
 def test_settings_are_checked():
     for params in ({"covariance": "round"}, {"rounds": 0}, {"updates": 0}, {"cells": 1}, {"epsilon": 0.0}):
         with pytest.raises(UserError, match=next(iter(params))):

@@ -68,7 +68,7 @@ def test_a_ball_bounds_rows_and_not_columns():
 # ---- where it is said ----
 
 
-@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot"])
+@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot", "dp-gmm"])
 def test_the_sites_log_names_it_in_a_job_and_nothing_is_sent(name, caplog):
     pytest.importorskip("opendp")
     age = RNG.normal(60, 10, 300)

@@ -77,7 +77,7 @@ def test_sites_may_have_different_balls():
     assert Box.around([alike, alike]).half == 2
 
 
-@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot"])
+@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot", "dp-gmm"])
 def test_a_federation_stays_within_its_ball(name, rng):
     rows = {site: rng.normal(5, 2, size=(60, 8)) for site in ("a", "b")}
     bounds = {"norm": 2.0, "center": 5.0}

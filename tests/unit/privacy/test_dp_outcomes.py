@@ -182,7 +182,9 @@ def run(folder: Path, outcome: str, algorithm: str = "dp-lloyd", **settings: Any
     )
 
 
-@pytest.mark.parametrize(("algorithm", "secure_sums"), [("dp-lloyd", False), ("dp-lloyd", True), ("dp-oneshot", False)])
+@pytest.mark.parametrize(
+    ("algorithm", "secure_sums"), [("dp-lloyd", False), ("dp-lloyd", True), ("dp-oneshot", False), ("dp-gmm", True)]
+)
 def test_a_run_has_curves_and_says_how_much_noise_they_hold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], algorithm: str, secure_sums: bool
 ) -> None:

@@ -129,7 +129,7 @@ def test_nvflare_alone_decodes_what_the_sites_of_all_algorithms_send(tmp_path):
     assert len(list(tmp_path.glob("*.fobs"))) > len(FEDERATED)
 
 
-@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot"])
+@pytest.mark.parametrize("name", ["dp-lloyd", "dp-oneshot", "dp-gmm"])
 def test_a_site_with_impossible_bounds_is_named_and_the_others_go_on(name):
     step = StepName.CLUSTER if name == "dp-oneshot" else "bounds"
     sites = {f"site-{i}": np.random.default_rng(i).normal(size=(60, 2)) for i in range(4)}

@@ -227,7 +227,7 @@ def test_the_columns_of_a_job_that_says_secure_sums_are_described_without_sums()
         assert executor.answer(Task(StepName.DESCRIBE, 0, {}, VICTIM), rows, never_abort).arrays["mean"].size == message
 
 
-@pytest.mark.parametrize("name", ["lloyd", "masked", "portfolio", "kfed", "dp-lloyd"])
+@pytest.mark.parametrize("name", ["lloyd", "masked", "portfolio", "kfed", "dp-lloyd", "dp-gmm"])
 def test_the_job_that_is_exported_has_what_its_sites_hold_the_server_to(name: str, tmp_path: Path) -> None:
     import json
 
