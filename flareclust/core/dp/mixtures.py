@@ -62,11 +62,9 @@ def next_mixture(
     moved = np.stack([_shrunk(one, noise * reach_of(d) / rows) for one, rows in zip(moved, behind, strict=True)])
     ways = moved * before.factors if before.factors.ndim == 2 else np.einsum("kde,ke->kd", before.factors, moved)
     goals = _covariances(sums, moved, np.where(sure, behind, 0), covariance)
-    deviations = _variance_noise(noise, d) / behind
-    steps = _steps(deviations, done)
+    steps = _steps(_variance_noise(noise, "full", d) / behind, done)
     weights = before.weights + steps * (counted / counted.sum() - before.weights)
-    if covariance == "tied":
-        deviations = np.full(k, _variance_noise(noise, d) / max(float(sums.rows.sum()), 1.0))
+    deviations = _variance_noise(noise, covariance, d) / (_all(sums.rows) if covariance == "tied" else behind)
     least, factors = widest_radius(box, k) / 100 / math.sqrt(d), before.factors.copy()
     for c in np.flatnonzero(sure | (covariance == "tied" and sure.any())):
         step = float(_steps(deviations[[c]], done)[0])
@@ -86,9 +84,17 @@ def _steps(deviations: FloatArray, done: int) -> FloatArray:
     return np.asarray(error / (error + noise))
 
 
-def _variance_noise(noise: float, d: int) -> float:
-    """Return the standard deviation of the noise of a variance, in parts of the present one, times the component's rows."""
-    return noise * UNIT / SQUARE * reach_of(d) ** 2 / _kept(d)
+def _variance_noise(noise: float, covariance: Covariance, d: int) -> float:
+    """Return the standard deviation of the noise of a variance, in parts of the present one, times the rows behind it.
+
+    One variance in all directions is the mean of d squares, whose sum has the noise of one.
+    """
+    return noise * UNIT / SQUARE * reach_of(d) ** 2 / _kept(d) / (d if covariance == "spherical" else 1)
+
+
+def _all(rows: FloatArray) -> FloatArray:
+    """Return for each component the rows of all of them (k,), noisy and at least 1."""
+    return np.full(len(rows), max(float(rows.sum()), 1.0))
 
 
 def blur(rows: FloatArray, noise: float, covariance: Covariance, d: int) -> FloatArray:
@@ -96,9 +102,11 @@ def blur(rows: FloatArray, noise: float, covariance: Covariance, d: int) -> Floa
 
     The largest eigenvalue of symmetric noise is the root of 2 d times the deviation of an entry of its diagonal (Wigner).
     """
-    counted = np.full(len(rows), rows.sum()) if covariance == "tied" else rows
-    axes = {"full": 2 * d, "tied": 2 * d, "diag": 1, "spherical": 1 / d}[covariance]
-    return np.asarray(_variance_noise(noise, d) * math.sqrt(axes) / np.maximum(counted, 1))
+    counted, axes = (
+        _all(rows) if covariance == "tied" else np.maximum(rows, 1),
+        2 * d if covariance in ("full", "tied") else 1,
+    )
+    return np.asarray(_variance_noise(noise, covariance, d) * math.sqrt(axes) / counted)
 
 
 def radii_of(mixture: Mixture) -> FloatArray:
@@ -129,7 +137,7 @@ def _covariances(sums: NoisySums, moved: FloatArray, behind: FloatArray, covaria
     if covariance == "full":
         return np.asarray(m2 / rows[:, None, None] - products)
     tied = m2 - (behind[:, None, None] * products).sum(axis=0)
-    return np.repeat((tied / max(float(sums.rows.sum()), 1.0))[None], k, axis=0)
+    return np.asarray(tied / _all(sums.rows)[:, None, None])
 
 
 def _factor(before: FloatArray, goal: FloatArray, deviation: float, step: float, least: float) -> FloatArray:

@@ -212,6 +212,30 @@ def test_a_variance_that_noise_makes_negative_is_a_part_of_the_one_before():
     assert np.linalg.eigvalsh(found.covariances[0])[0] == pytest.approx(least**2)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_noise_of_variances_is_what_comes_of_noisy_sums(kind, rng):
+    """Of the variance of the first column."""
+    rows, noise, d = 1000.0, 3.0, 6
+    kept = dp_mixtures._kept(d) / dp_sums.reach_of(d) ** 2
+    shape = {
+        "full": np.stack([np.eye(d)] * 2),
+        "tied": 2 * np.eye(d),
+        "diag": np.ones((2, d)),
+        "spherical": np.full(2, d),
+    }
+    exact, found = mixtures.packed(shape[kind] * rows * kept, kind), []
+    for _ in range(2000):
+        noisy = exact + rng.normal(0, noise * UNIT / dp_sums.SQUARE, len(exact))
+        sums = dp_sums.NoisySums(np.full(2, rows), np.zeros((2, d)), noisy)
+        goal = dp_mixtures._covariances(sums, np.zeros((2, d)), sums.rows, kind)[0]
+        found.append(goal[0] if goal.ndim == 1 else goal[0, 0])
+    stated = dp_mixtures._variance_noise(noise, kind, d) / (2 * rows if kind == "tied" else rows)
+    assert np.std(found) == pytest.approx(stated, rel=0.1)
+    assert np.mean(found) == pytest.approx(1, abs=stated / 5)
+    largest = dp_mixtures.blur(np.full(2, rows), noise, kind, d)[0]
+    assert largest == pytest.approx(stated * (math.sqrt(2 * d) if kind in ("full", "tied") else 1))
+
+
 def test_steps_are_whole_without_noise_and_average_out_much_of_it():
     assert dp_mixtures._steps(np.zeros(1), 3).tolist() == [1.0]
     first, last = (dp_mixtures._steps(np.array([0.5]), done)[0] for done in (0, 20))
