@@ -36,11 +36,12 @@ ALONG: Message = {
     "half": np.ones(2),
     "shape": np.array([4, 2]),
 }
+#: Round components, of which a row beyond one changes the sums by most.
 MIXED: Message = {
     "centroids": np.array([[-0.5, 0.0], [0.5, 0.5]]),
     "weights": np.full(2, 0.5),
     "factors": np.full((2, 2), 0.2),
-    "moments": np.array(4),
+    "moments": np.array(2),
     "share": np.array(0.45),
 }
 ROWS = np.random.default_rng(0).uniform(-1, 1, size=(60, 2))
@@ -109,7 +110,7 @@ RELEASES = {
         DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums, sites=4
     ),
     "iteration": Attacked(
-        DPGMMExecutor(2, epsilon=job(0.45), delta=DELTA, covariance="diag"), EXPECTATION, MIXED, mixed
+        DPGMMExecutor(2, epsilon=job(0.45), delta=DELTA, covariance="spherical"), EXPECTATION, MIXED, mixed
     ),
     "update": Attacked(DPLloydExecutor(2, epsilon=job(0.45), delta=DELTA, rounds=1), UPDATE, PLACES, sums),
 }
