@@ -78,7 +78,7 @@ def random_schedules(chaos: Mapping[str, Any]) -> str:
     """Return the section of the page."""
     done, results = chaos["schedules"], chaos["results"]
     broken = "none broke a promise" if not chaos["broken"] else f"the seeds {chaos['broken']} broke a promise"
-    faults = ", ".join(f"{words} ({chaos['faults'][kind]})" for kind, words in WORDS.items())
+    faults = ", ".join(f"{words} ({chaos['faults'].get(kind, 0)})" for kind, words in WORDS.items())
     found = "".join(f"| {seed} | {fault} | {happened} | {now} |\n" for seed, fault, happened, now in sorted(FOUND))
     return f"""
 ## Random schedules
