@@ -23,13 +23,13 @@ from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust.core.mixtures import FACTORS
 from flareclust.core.profiles import moments_of_all
 from flareclust.data.cells import log_helps, without_log
-from flareclust.data.schema.columns import read_schema
-from flareclust.data.tables import RowsRead, Table
+from flareclust.data.tables import Table
 from flareclust.evaluation import agreement, criteria
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.batch_effects import shifted_sites, site_shares
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.prepared import Prepared, tables_of
+from flareclust.experiment.results.dropped_rows import dropped_rows
 from flareclust.federation import ASSESSED, IN_ASSESSMENT
 from flareclust.federation.exchanges import refusal_texts
 from flareclust.preparation import result as partial
@@ -40,7 +40,7 @@ from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import LEAST_SITES
 from flareclust.protocol import registry
-from flareclust.protocol.cluster_arrays import ROWS_READ, ROWS_READ_SITES, SITE_ROWS, SITE_SHARES
+from flareclust.protocol.cluster_arrays import SITE_ROWS, SITE_SHARES
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import Algorithm
 
@@ -182,7 +182,7 @@ class Ended:
             *self._of_the_choice(),
             *self._of_the_assessment(),
             *self._of_withheld_rows(),
-            *self._of_dropped_rows(),
+            *dropped_rows(self, left_out(self.outcome)),
             *filter(None, [self.prepared.outcome_hint]),
             *(of_columns := [*self._of_columns(), *self._of_codes()]),
             *partial.warnings(self.outcome.arrays, unassigned),
@@ -345,79 +345,6 @@ class Ended:
             "below min_count, whose mean is a row, or of one row repeated without others to describe it with stay at the site; use "
             f"{', '.join(remedies[:-1])} or {remedies[-1]}"
         )
-
-    def _of_dropped_rows(self) -> Iterator[str]:
-        """Give where tables have rows that took no part, or whose id has come before: those read here, and what sites say of theirs.
-
-        With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed. Under
-        a policy a site's ids are counted from its floor on, and rows that were left out where all sites' numbers of them are.
-        """
-        if "differentially-private" in self.algorithm.promises:
-            return
-        outcome, prepared, absent = self.outcome, self.prepared, left_out(self.outcome)
-        tables = {site: rows for site, rows in prepared.sites.items() if isinstance(rows, Table) and site not in absent}
-        read = {site: table.rows_read for site, table in tables.items()}
-        if "rows_by_site" in outcome.arrays and self.experiment.policy is None:  # left out by the job, not in reading
-            sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays["rows_by_site"].tolist()
-            described = {site: n for site, n in zip(sites, numbers, strict=True) if site in outcome.labels}
-            rows = {site: (n, len(outcome.labels[site])) for site, n in described.items()}
-            read |= {
-                site: read.get(site, RowsRead())._replace(of=of, gaps=of - n)
-                for site, (n, of) in rows.items()
-                if n < of
-            }
-        read |= (told := self._told_of_rows(read))
-        floor = 0 if self.experiment.policy is None else Policy.of(self.experiment.policy).min_count
-        read = {site: own if own.repeated >= floor else own._replace(repeated=0) for site, own in read.items()}
-        whole_table = [] if prepared.dataset is None else [prepared.dataset.rows_read]
-        if any(0 < own.gaps < floor for own in (*read.values(), *whole_table)):
-            few = [site for site, own in read.items() if own.gaps < floor]  # also those without any: nobody tells which
-            yield self._dropped_of(few, floor)
-            read = {site: own._replace(of=own.of - own.gaps, gaps=0) for site, own in read.items()}
-            whole_table = [own._replace(of=own.of - own.gaps, gaps=0) for own in whole_table]
-        every = [*read.values(), *whole_table]
-        of, gaps, repeated = np.sum([(0, 0, 0), *(own[:3] for own in every)], axis=0).tolist()
-        whole = next((own for own in every if own.repeated), RowsRead())._replace(of=of, gaps=gaps, repeated=repeated)
-        for kind, found in whole.notes(self.row_name).items():
-            numbers = {site: getattr(own, kind) for site, own in read.items() if getattr(own, kind)}
-            having = sorted(numbers, key=numbers.__getitem__, reverse=True)
-            named = [f"{site} {numbers[site]:,} of {read[site].of:,}" for site in having]
-            at = "" if self.experiment.secure_sums or not named else f": {some(named, _MOST_NAMED, 'more sites')}"
-            yield f"{found}{at}{'; a site with a policy says multiples of its floor' if told else ''}"
-        silent = [site for site, own in tables.items() if self._hides_repeats(own, read[site].repeated)]
-        if silent:
-            of = "any site" if self.experiment.secure_sums else some(silent, _MOST_NAMED, "more sites")
-            yield (
-                f"whether {self.row_name} of {of} repeat an id is not said, since the sites' policy lets out no number below {floor}; at the "
-                "site flareclust schema check FILE --schema SCHEMA counts them"
-            )
-
-    def _told_of_rows(self, read: Mapping[str, RowsRead]) -> dict[str, RowsRead]:
-        """Return what sites whose tables are not here say about their rows; with secure sums all together, under no name."""
-        arrays, file = self.outcome.arrays, self.experiment.table_schema
-        if ROWS_READ not in arrays or file is None or (self.experiment.secure_sums and read):
-            return {}
-        duplicates, sites = read_schema(file).duplicates, arrays[ROWS_READ_SITES].tolist() or [""]
-        numbers = dict(zip(sites, arrays[ROWS_READ].tolist(), strict=True))
-        return {
-            site: RowsRead(of, gaps, repeated, duplicates)
-            for site, (of, gaps, repeated) in numbers.items()
-            if site not in read
-        }
-
-    def _dropped_of(self, sites: Sequence[str], floor: int) -> str:
-        """Return a sentence about rows that were left out, of which a policy keeps back how many at these sites; of a table that was
-        split, none."""
-        of = some(sites, _MOST_NAMED, "more sites") if sites and not self.experiment.secure_sums else "the sites"
-        return (
-            f"{self.row_name} were left out, since a cell is missing (missing: drop-rows); how many is not said, since the policy lets out no "
-            f"number below {floor}, which {of} may have; flareclust schema check FILE --schema SCHEMA counts them there"
-        )
-
-    def _hides_repeats(self, table: Table, said: int) -> bool:
-        """Whether rows of a table may have one id, whose number a policy keeps back."""
-        under_policy, read = self.experiment.policy is not None, table.rows_read
-        return under_policy and not said and table.ids is not None and read.of > 0 and read.duplicates != "refuse"
 
     @property
     def _protected(self) -> bool:
