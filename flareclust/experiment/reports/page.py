@@ -112,6 +112,7 @@ WORDS: Mapping[str, str] = {
     "profile_known": "the profiles: means and deviations of known cells",
     "profile_known_bins": "the profiles: known cells in bins",
     "outcome_counts": "outcomes: {rows} of clusters by outcome",
+    "rows_read": "tables: {rows} that took no part",
     "outcome_sums": "outcomes: sums of clusters",
     "linear_moments": "the linear evaluation: sums of products of the features",
     "linear_gradient": "the linear evaluation: gradients, and numbers of {rows} that are in the right class",
