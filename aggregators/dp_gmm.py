@@ -130,6 +130,7 @@ class DPGMMAggregator(ClusteringAggregator):
         sums = mixture_sums.NoisySums(
             *(np.sum([reply[name] for reply in sent], axis=0) for name in mixture_sums.NoisySums._fields)
         )
+        sums = mixture_sums.received(sums, covariance)
         noise = self._noise(float(share), round_.state.summed_sites if self.secure else len(sent))
         mixture = dp_mixtures.next_mixture(before, sums, noise, covariance, done, box)
         clear = np.maximum(sums.rows, 0) / (noise * math.sqrt(len(box.low)))

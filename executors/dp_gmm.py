@@ -19,6 +19,8 @@ Readings and deviations:
    limit.
 """
 
+from pydantic import model_validator
+
 from flareclust._foundation.typing import Message
 from flareclust.core import mixtures
 from flareclust.core.dp import mixture_sums
@@ -44,6 +46,12 @@ class DPGMMParams(dp_lloyd.DPLloydParams):
         "full",
         "The covariances of the components: of any form (full), the same of all (tied), without correlations (diag), or round (spherical).",
     )
+
+    @model_validator(mode="after")
+    def _check_rounds(self) -> "DPGMMParams":
+        if self.rounds + self.updates > MOST_ROUNDS:
+            raise ValueError(f"rounds and updates must add up to at most {MOST_ROUNDS}, got {self.rounds + self.updates}")
+        return self
 
 
 class DPGMMExecutor(ClusteringExecutor):
@@ -84,4 +92,4 @@ class DPGMMExecutor(ClusteringExecutor):
         sums = mixture_sums.expectation_sums(rows.X, noise.box, mixture, covariance, rows.aborted)
         sensitivity = mixture_sums.mixture_sensitivity()
         noisy = noise.add_to_sums(sums, sensitivity, share, f"iteration of round {task.round}")
-        return mixture_sums.in_units(noisy, covariance, *mixture.means.shape)._asdict()
+        return mixture_sums.in_units(noisy, *mixture.means.shape)._asdict()

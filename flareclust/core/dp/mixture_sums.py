@@ -41,7 +41,8 @@ class NoisySums(NamedTuple):
     Attributes:
         rows: sums of responsibilities (k,).
         shifts: of these times the rows' distances from the mean (k, d), at most 1 long.
-        m2: of these times the products of the distances, one axis (t,) as `flareclust.core.mixtures.packed` makes it.
+        m2: of these times the products of the distances, one axis (t,) as `flareclust.core.mixtures.packed` makes it. As sent, those of two
+            columns are the root of two times as large.
     """
 
     rows: FloatArray
@@ -74,10 +75,11 @@ def expectation_sums(
     prepared, (k, d) = mixtures.prepare(mixture), mixture.means.shape
     full = len(prepared.inverse) > 0
     sums, m2 = np.zeros((k, 1 + d), np.int64), np.zeros((k, d * (d + 1) // 2 if full else d), np.int64)
-    for rows in pieces_until(data, aborted):
+    for rows in pieces_until(data, aborted, beside=k):
         values = own.clip(rows)
         shares, _ = mixtures.shares_in(values, prepared)
-        _add(values, shares, prepared.means, prepared.inverse, prepared.diagonal, reach_of(d), sums, m2)
+        units = float(COUNT), float(UNIT), float(SQUARE)
+        _add(values, shares, prepared.means, prepared.inverse, prepared.diagonal, reach_of(d), units, sums, m2)
     if covariance == "tied":
         m2 = m2.sum(axis=0)
     elif covariance == "spherical":
@@ -85,13 +87,21 @@ def expectation_sums(
     return np.concatenate([sums[:, 0], sums[:, 1:].ravel(), m2.ravel()])
 
 
-def in_units(sums: IntArray, covariance: Covariance, k: int, d: int) -> NoisySums:
-    """Return noisy `expectation_sums` as real numbers."""
-    m2 = sums[k * (1 + d) :] / SQUARE
-    if covariance in ("full", "tied"):
-        row, column = np.tril_indices(d)
-        m2 = m2 / np.tile(np.where(row == column, 1.0, _ROOT_OF_TWO), len(m2) // len(row))
-    return NoisySums(sums[:k] / COUNT, sums[k : k * (1 + d)].reshape(k, d) / UNIT, m2)
+def in_units(sums: IntArray, k: int, d: int) -> NoisySums:
+    """Return noisy `expectation_sums` as they are sent: divided by powers of two, so that totals of masked sums are those of integers.
+
+    Rounded numbers would show in the last digits of a total whose number they are.
+    """
+    return NoisySums(sums[:k] / COUNT, sums[k : k * (1 + d)].reshape(k, d) / UNIT, sums[k * (1 + d) :] / SQUARE)
+
+
+def received(sums: NoisySums, covariance: Covariance) -> NoisySums:
+    """Return the totals over sites without the root of two in products of two columns."""
+    if covariance not in ("full", "tied"):
+        return sums
+    row, column = np.tril_indices(sums.shifts.shape[1])
+    factors = np.where(row == column, 1.0, _ROOT_OF_TWO)
+    return sums._replace(m2=sums.m2 / np.tile(factors, len(sums.m2) // len(row)))
 
 
 @kernel(error_model="numpy")
@@ -102,13 +112,16 @@ def _add(
     inverse: FloatArray,
     diagonal: FloatArray,
     reach: float,
+    units: tuple[float, float, float],
     sums: IntArray,
     m2: IntArray,
 ) -> None:
     """Add the integers of the rows (n, d) with their responsibilities (n, k) to sums (k, 1 + d) and m2 (k, t).
 
-    `diagonal` (k, d) takes the place of `inverse` (k, d, d) where that has no components.
+    `diagonal` (k, d) takes the place of `inverse` (k, d, d) where that has no components. `units` are `COUNT`, `UNIT` and `SQUARE`, which
+    are given, as numba's cache of a kernel does not notice a change of a constant of another file.
     """
+    count, unit, square = units
     (n, d), k = X.shape, means.shape[0]
     away, u = np.empty(d), np.empty(d)
     for i in range(n):
@@ -120,7 +133,7 @@ def _add(
             continue
         for c in range(k):
             weight = shares[i, c] * _WITHIN
-            if weight * SQUARE < 1.0:  # all of its integers are 0
+            if weight * square < 1.0:  # all of its integers are 0
                 continue
             squared = 0.0
             for j in range(d):
@@ -134,19 +147,19 @@ def _add(
             if not squared < math.inf:
                 continue
             length = max(math.sqrt(squared), reach)
-            sums[c, 0] += int(weight * COUNT)
+            sums[c, 0] += int(weight * count)
             for j in range(d):
                 u[j] /= length
-                sums[c, 1 + j] += int(weight * UNIT * u[j])
+                sums[c, 1 + j] += int(weight * unit * u[j])
             t = 0
             for a in range(d):
                 if inverse.shape[0] == 0:
-                    m2[c, a] += int(weight * SQUARE * u[a] * u[a])
+                    m2[c, a] += int(weight * square * u[a] * u[a])
                     continue
                 for b in range(a):
-                    m2[c, t] += int(weight * SQUARE * _ROOT_OF_TWO * u[a] * u[b])
+                    m2[c, t] += int(weight * square * _ROOT_OF_TWO * u[a] * u[b])
                     t += 1
-                m2[c, t] += int(weight * SQUARE * u[a] * u[a])
+                m2[c, t] += int(weight * square * u[a] * u[a])
                 t += 1
 
 
@@ -161,6 +174,7 @@ def warm_up() -> None:
             inverse,
             np.ones((1, 1)),
             1.0,
+            (1.0, 1.0, 1.0),
             np.zeros((1, 2), np.int64),
             np.zeros((1, 1), np.int64),
         )

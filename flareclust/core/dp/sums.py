@@ -69,9 +69,10 @@ class ClusterSums(NamedTuple):
     squares: FloatArray
 
 
-def pieces_until(data: FloatArray, aborted: AbortCheck) -> Iterator[FloatArray]:
-    """Give the rows (n, d) piece by piece; Aborted where `aborted` says so."""
-    for part in pieces(*data.shape):
+def pieces_until(data: FloatArray, aborted: AbortCheck, beside: int = 0) -> Iterator[FloatArray]:
+    """Give the rows (n, d) piece by piece, each with room for so many numbers of each row beside it; Aborted where `aborted` says so."""
+    n, d = data.shape
+    for part in pieces(n, d + beside):
         stop_if(aborted, "while sums over the rows were taken")
         yield data[part]
 

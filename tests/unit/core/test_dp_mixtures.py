@@ -11,7 +11,7 @@ from sklearn.mixture import GaussianMixture
 
 from flareclust._foundation.errors import Aborted, BadMessage
 from flareclust._foundation.typing import never_abort
-from flareclust.core import mixtures
+from flareclust.core import chunks, mixtures
 from flareclust.core.dp import mixture_sums as dp_sums
 from flareclust.core.dp import mixtures as dp_mixtures
 from flareclust.core.dp.box import Box
@@ -64,9 +64,30 @@ def brute_force(rows: np.ndarray, mixture: Mixture, kind: str) -> dp_sums.NoisyS
 @pytest.mark.parametrize("d", [1, 2, 5])
 def test_sums_are_those_of_a_plain_loop(kind, d, rng):
     rows, mixture = rng.normal(0, 3, size=(200, d)), a_mixture(4, d, kind, rng)
-    found = dp_sums.in_units(sums(rows, mixture, kind), kind, 4, d)
+    found = dp_sums.received(dp_sums.in_units(sums(rows, mixture, kind), 4, d), kind)
     for one, other in zip(found, brute_force(rows, mixture, kind), strict=True):
         np.testing.assert_allclose(one, other, atol=400 / UNIT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_totals_of_what_sites_send_are_those_of_their_integers(kind, rng):
+    """Also the last digits, in which a rounded number of one site would show beside large ones of others."""
+    width = 3 + 3 * 4 + mixtures.n_second_moments(kind, 3, 4)
+    own = [rng.integers(-(2**40), 2**40, width) // 10**power for power in (0, 3, 8)]
+    total = [np.sum(parts, axis=0) for parts in zip(*(dp_sums.in_units(one, 3, 4) for one in own), strict=True)]
+    for found, exact in zip(total, dp_sums.in_units(np.sum(own, axis=0), 3, 4), strict=True):
+        np.testing.assert_array_equal(found, exact)
+
+
+def test_pieces_have_room_for_responsibilities(monkeypatch, rng):
+    """Of many components these take most of the memory; a server chooses how many it sends."""
+    looked = []
+    monkeypatch.setattr(chunks, "PIECE", 8 * 100)
+    monkeypatch.setattr(
+        mixtures, "shares_in", lambda rows, prepared: (looked.append(len(rows)), (np.zeros((len(rows), 40)), None))[1]
+    )
+    sums(rng.normal(size=(50, 10)), a_mixture(40, 10, "diag", rng), "diag")
+    assert max(looked) == 2
 
 
 @st.composite
@@ -150,7 +171,8 @@ def iterated(rows: np.ndarray, kind: str, noise: float, rounds: int, rng: np.ran
     )
     for done in range(rounds):
         exact = sums(rows, mixture, kind)
-        found = dp_sums.in_units(exact + rng.normal(0, noise * UNIT, exact.shape).astype(np.int64), kind, 2, 2)
+        noisy = exact + rng.normal(0, noise * UNIT, exact.shape).astype(np.int64)
+        found = dp_sums.received(dp_sums.in_units(noisy, 2, 2), kind)
         mixture = dp_mixtures.next_mixture(mixture, found, noise, kind, done, cube(2))
     return mixture
 
