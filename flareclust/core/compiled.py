@@ -37,11 +37,14 @@ def compile_side_by_side() -> None:
     if usable_cores() == 1 or not sys.executable:
         return
     codes = [f"from flareclust.core import compiled; compiled.{part.__name__}()" for part in (iterations, starts)]
-    nowhere = subprocess.DEVNULL
+    nowhere, package = (
+        subprocess.DEVNULL,
+        Path(__file__).resolve().parents[2],
+    )  # and not whatever the current folder has
     with ExitStack() as ended:
         for code in codes:
             command = [sys.executable, "-c", code]
-            ended.enter_context(subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere))
+            ended.enter_context(subprocess.Popen(command, cwd=package, stdin=nowhere, stdout=nowhere, stderr=nowhere))
 
 
 def warm_up() -> None:

@@ -44,6 +44,8 @@ class _Later:
         return (self._made or self.made())(*args)
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_make", "_made"):  # a copy that is being made has nothing yet
+            raise AttributeError(name)
         return getattr(self.made(), name)
 
     def made(self) -> Any:

@@ -98,7 +98,6 @@ class Team:
         """
         turns = _Turns(work, then, parts)
         self.each(lambda _: turns.take(), [slice(0)] * min(self.threads, len(parts)))
-        turns.finish()
         return turns.found
 
     def parts(self, n: int, unit: int = 1) -> list[slice]:
@@ -129,9 +128,9 @@ class _Turns:
                 return
             self.found[i] = self._work(self._parts[i])
             self._done[i] = True
-            self.finish()
+            self._finish()
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Do what follows the parts that are done, unless another thread does."""
         while self._ready() and self._turn.acquire(blocking=False):
             try:

@@ -1,8 +1,9 @@
-"""Which rows of the sites' tables took no part, since a cell is missing or their id has come before.
+"""How many rows of the sites' tables took no part, since a cell is missing.
 
 Asked at the end, of jobs whose tables are read by a schema, as only these leave out rows; not under differential privacy, where even
-the number of rows is private. Rows whose ids a site has withdrawn are among no number. Under a policy the numbers are multiples of
-its floor: fewer rows than that count as none.
+the number of rows is private. Rows whose ids a site has withdrawn are in neither number. Under a policy each number is a multiple of
+its floor, and fewer rows than that count as none. Their sum is not sent: less the rows that took part, which the server knows, it
+would be the number that is withheld.
 """
 
 from collections.abc import Mapping
@@ -23,14 +24,14 @@ from flareclust.protocol.task import StepName, Task
 if TYPE_CHECKING:
     from flareclust.federation.executor import ClusteringExecutor
 
-#: Rows of a site's table, of these the ones with a missing cell that were left out, and of the others those whose id has come before.
-READ = Schema(read=counts(""), gaps=counts(""), repeated=counts(""))
+#: Rows of a site's table that took part, and those with a missing cell, which were left out.
+READ = Schema(kept=counts(""), gaps=counts(""))
 
 
 class ReadRows(Phase):
     """Asks at the end how many rows of the sites' tables took no part, of jobs whose tables are read by a schema."""
 
-    steps = MappingProxyType({StepName.ROWS_READ: Step(READ, "rows_read", summed=True)})
+    steps = MappingProxyType({StepName.ROWS_READ: Step(READ, "rows_read", summed=True, as_is=True)})
 
     @classmethod
     def steps_of(cls, executor: "type[ClusteringExecutor]") -> Mapping[str, Step]:
@@ -42,10 +43,10 @@ class ReadRows(Phase):
         )
 
     def rows_read(self, task: Task, rows: SiteRows) -> Message:
-        """Return how many rows the table has, how many of these were left out, and how many repeat an id."""
+        """Return how many rows of the table took part, and how many were left out."""
         read, context = rows.table.rows_read, rows.context
         floor = -(-context.min_count // context.round_counts) * context.round_counts if context.grouped else 1
-        numbers = {"read": read.of - read.withdrawn, "gaps": read.gaps, "repeated": read.repeated}
+        numbers = {"kept": read.of - read.left_out, "gaps": read.gaps - read.withdrawn_gaps}
         return {name: np.array(number - number % floor) for name, number in numbers.items()}
 
 

@@ -21,7 +21,7 @@ assessment there are no metrics.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +170,7 @@ def _rows_read(exchanges: Exchanges, round_: Round[Any], job: ServerJob) -> Mess
     if not steps:
         return {}
     before, exchanges.undescribed = exchanges.undescribed, {}
-    asked = replace(round_, step=steps[0])
+    asked = Round[Any](step=steps[0], index=round_.index)
     try:
         replies = exchanges.describe(ExchangeRequest(job.schema(asked.step), asked.step, asked, [], {}))
     except (JobFailed, BadMessage):

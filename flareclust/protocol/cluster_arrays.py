@@ -55,8 +55,8 @@ OUTCOME_SITES, OUTCOME_SITE_COUNTS = "outcome_sites", "outcome_site_counts"
 OUTCOME_ADJUSTED, OUTCOME_NAMES = "outcome_adjusted", "outcome_names"
 OUTCOME_NOT_COUNTED, OUTCOME_NOISE = "outcome_not_counted", "outcome_noise"
 
-# Names of the arrays of a result about rows that took no part: `rows_read` (m, 3): rows of the tables, those left out since a cell is
-# missing, and those whose id has come before, of each site in `rows_read_sites` (m,), or of all together (1, 3), then without names.
+# Names of the arrays of a result about rows that took no part: `rows_read` (m, 2): rows of the tables that took part, and those left out
+# since a cell is missing, of each site in `rows_read_sites` (m,), or of all together (1, 2), then without names.
 
 ROWS_READ, ROWS_READ_SITES = "rows_read", "rows_read_sites"
 

@@ -74,7 +74,7 @@ class StepName:
     #: What is asked last where the sites' tables have outcomes: numbers of rows by cluster and outcome, or sums of a number.
     OUTCOME_COUNTS, OUTCOME_SUMS = "outcome_counts", "outcome_sums"
 
-    #: What jobs whose tables are read by a schema ask at the end, once: rows of the tables, and which of them took no part.
+    #: What jobs whose tables are read by a schema ask at the end, once: how many rows of the tables took part, and how many did not.
     ROWS_READ = "rows_read"
 
     #: What may follow the assessment.

@@ -29,7 +29,7 @@ from flareclust.experiment.reports.table import Cell, Table, numbers
 from flareclust.experiment.results.disclosure import REPORT, disclosure_of, has_map
 from flareclust.experiment.results.picture import has_tree, image_of, picture_of, tree_of
 from flareclust.experiment.results.profiled import why_no_profiles
-from flareclust.experiment.results.sizes import counts_by_site, shown_sizes, size_text
+from flareclust.experiment.results.sizes import counts_by_site, shown_sizes, size_text, withholds
 from flareclust.preparation import result as partial
 from flareclust.preparation.scaling import scaling_of
 from flareclust.protocol import cluster_arrays, registry
@@ -175,7 +175,7 @@ def report_page(result: "Result") -> str:
         split=budget_split(result, lambda step: _step_words(step, found.row_name), "; "),
         disclosure=(record := disclosure_of(result)),
         page_status=record["files"][REPORT],
-        outputs=_outputs(record["results"].values()),
+        outputs=_outputs(record["results"].values(), hides=withholds(result)),
         command=command_of(result.experiment),
         unnamed_match=result.matched_to is not None and not result.experiment.get("match_to"),
         version=__version__,
@@ -358,14 +358,19 @@ def _step_words(step: str, rows: str) -> str:
     return step.replace("_", " ")
 
 
-def _outputs(records: Iterable[Mapping[str, Any]]) -> Table:
-    """Return the disclosure record, a line for each output."""
+#: Why the page says nothing of cells of other files.
+_ELSEWHERE = "disclosure.json has its smallest cell, which this page withholds"
+
+
+def _outputs(records: Iterable[Mapping[str, Any]], *, hides: bool) -> Table:
+    """Return the disclosure record, a line for each output; without smallest cells of other files where the page hides some."""
     rows = []
     for one in records:
-        about, known = one["properties"], one["properties"]["smallest_cell"]
-        files = ", ".join(file["name"] for file in one["files"])
+        about, names = one["properties"], [file["name"] for file in one["files"]]
+        elsewhere = hides and REPORT not in names
+        known, files = None if elsewhere else about["smallest_cell"], ", ".join(names)
         output = Cell(about["method"], "name", lines=[files], line_kind="soft")
-        why = one["comments"] or [""]
+        why = [_ELSEWHERE] if elsewhere else one["comments"] or [""]
         status = Cell(one["status"], style=_STATUS_COLOURS[one["status"]], inner="b")
         rows.append([output, status, "" if known is None else f"{known:,}", Cell(why[0], "text", lines=why[1:])])
     heads = [Cell("output", "name"), Cell("status"), *numbers("smallest cell"), Cell("why", "text")]

@@ -24,6 +24,7 @@ from flareclust.experiment.results.sizes import counts_by_site, shown_sizes, wit
 from flareclust.preparation import result as partial
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol import outcome as outcome_files
+from flareclust.protocol.cluster_arrays import ROWS_READ, ROWS_READ_SITES
 
 if TYPE_CHECKING:
     from flareclust.experiment.results.result import Result
@@ -151,6 +152,7 @@ class _Outputs:
         yield from self._of_outcomes()
         yield from self._of_rows()
         yield from self._of_the_whole()
+        yield from self._of_left_out_rows()
         yield from self._of_arrays()
 
     def _of_clusters(self) -> Iterator[Output]:
@@ -175,9 +177,9 @@ class _Outputs:
         if result.continuity is not None:
             two = Finding(REVIEW, "two results can be subtracted: a row that is in one of them only may be disclosed")
             files = (REPORT, outcome_files.SUMMARY)
-            yield Output("since_the_earlier_run", "table", "shares before and now", files, self.rows, findings=(two,))
+            yield Output("since_the_earlier_run", "table", "shares before and now", files, shown, findings=(two,))
         if result.stability:
-            yield Output("stability", "table", "Jaccard indices of the clusters", (REPORT,), self.rows, noisy=False)
+            yield Output("stability", "table", "Jaccard indices of the clusters", (REPORT,), shown, noisy=False)
 
     def _of_one_site(self) -> Iterator[Finding]:
         """Give what is to say of clusters whose rows are those of a single site."""
@@ -400,9 +402,17 @@ class _Outputs:
         why = f"how many {self.result.row_name} are behind the sums of each exchange is not known"
         yield Output("messages", "custom", sent, (REPORT, outcome_files.ROUNDS), unknown=why)
 
+    def _of_left_out_rows(self) -> Iterator[Output]:
+        """Give the rows of the sites' tables that took no part."""
+        if (read := self.result.arrays.get(ROWS_READ)) is not None and read[:, 1].any():
+            sites = self.result.arrays[ROWS_READ_SITES].tolist() or ["all sites"]
+            cells = Cells(read, sites, ["rows", "left out"])
+            files = (REPORT, outcome_files.SUMMARY, outcome_files.ARRAYS)
+            yield Output("rows_read", "table", f"{self.result.row_name} of the tables, and left out", files, cells)
+
     def _of_arrays(self) -> Iterator[Output]:
         """Give the arrays of result.npz that no other output is made of."""
-        shown = {"centroids", cluster_arrays.COUNTS, cluster_arrays.SIGNAL}
+        shown = {"centroids", cluster_arrays.COUNTS, cluster_arrays.SIGNAL, ROWS_READ, ROWS_READ_SITES}
         others = [
             name for name in self.result.arrays if name not in shown and not name.startswith(("profile_", "outcome_"))
         ]

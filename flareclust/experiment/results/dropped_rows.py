@@ -1,12 +1,11 @@
 """Warnings about rows of sites' tables that took no part, since a cell is missing, or whose id has come before."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flareclust._foundation.display import some
-from flareclust.data.schema.columns import read_schema
 from flareclust.data.tables import RowsRead, Table
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.cluster_arrays import ROWS_READ, ROWS_READ_SITES
@@ -21,8 +20,9 @@ _MOST_NAMED = 5
 def dropped_rows(run: "Ended", absent: Collection[str]) -> Iterator[str]:
     """Give where tables have rows that took no part, or whose id has come before: those read here, and what sites say of theirs.
 
-    `absent` are the sites that took no part. With secure sums it is of all sites together; under differential privacy nothing is said, as of the rows assessed. Under
-    a policy a site's ids are counted from its floor on, and rows that were left out where all sites' numbers of them are.
+    `absent` are the sites that took no part. With secure sums it is of all sites together; under differential privacy nothing is
+    said, as of the rows assessed. Under a policy a site's ids are counted from its floor on, and rows that were left out where all
+    sites' numbers of them are.
     """
     if "differentially-private" in run.algorithm.promises:
         return
@@ -36,7 +36,7 @@ def dropped_rows(run: "Ended", absent: Collection[str]) -> Iterator[str]:
         read |= {
             site: read.get(site, RowsRead())._replace(of=of, gaps=of - n) for site, (n, of) in rows.items() if n < of
         }
-    read |= (by_sites := _said_by_sites(run, read))
+    read |= (by_sites := _said_by_sites(run, {*read, *absent}))
     floor = 0 if run.experiment.policy is None else Policy.of(run.experiment.policy).min_count
     read = {site: own if own.repeated >= floor else own._replace(repeated=0) for site, own in read.items()}
     whole_table = [] if prepared.dataset is None else [prepared.dataset.rows_read]
@@ -63,18 +63,13 @@ def dropped_rows(run: "Ended", absent: Collection[str]) -> Iterator[str]:
         )
 
 
-def _said_by_sites(run: "Ended", read: Mapping[str, RowsRead]) -> dict[str, RowsRead]:
+def _said_by_sites(run: "Ended", but: Collection[str]) -> dict[str, RowsRead]:
     """Return what sites whose tables are not here say about their rows; with secure sums all together, under no name."""
-    arrays, file = run.outcome.arrays, run.experiment.table_schema
-    if ROWS_READ not in arrays or file is None or (run.experiment.secure_sums and read):
+    arrays = run.outcome.arrays
+    if ROWS_READ not in arrays or any(isinstance(rows, Table) for rows in run.prepared.sites.values()):
         return {}
-    duplicates, sites = read_schema(file).duplicates, arrays[ROWS_READ_SITES].tolist() or [""]
-    numbers = dict(zip(sites, arrays[ROWS_READ].tolist(), strict=True))
-    return {
-        site: RowsRead(of, gaps, repeated, duplicates)
-        for site, (of, gaps, repeated) in numbers.items()
-        if site not in read
-    }
+    numbers = zip(arrays[ROWS_READ_SITES].tolist() or [""], arrays[ROWS_READ].tolist(), strict=True)
+    return {site: RowsRead(kept + gaps, gaps) for site, (kept, gaps) in numbers if site not in but}
 
 
 def _few(run: "Ended", sites: Sequence[str], floor: int) -> str:

@@ -1,5 +1,6 @@
 """Kernels are compiled, and numba is imported, when they are first called."""
 
+import copy
 import subprocess
 import sys
 
@@ -28,6 +29,14 @@ def test_a_kernel_calls_kernels_and_itself():
     assert factorial(5) == 120
     assert twice.__doc__ == "Return the double."
     assert len(four_times.signatures) == 1
+
+
+def test_a_kernel_can_be_copied_before_it_is_called():
+    @kernel()
+    def half(x: float) -> float:
+        return x / 2.0
+
+    assert copy.deepcopy(half)(5.0) == 2.5
 
 
 def test_what_is_imported_later_is_what_the_module_has():

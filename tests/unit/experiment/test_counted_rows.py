@@ -12,6 +12,7 @@ from flareclust.experiment.config import Experiment
 from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.summary import summarise
 from flareclust.experiment.reports.terminal import print_result
+from flareclust.experiment.results.disclosure import disclosure_of
 from flareclust.experiment.results.sizes import counts_by_site
 from flareclust.experiment.sweeps.cluster_means import cluster_means
 from flareclust.tracking.note import describe
@@ -140,3 +141,16 @@ def test_a_site_of_which_a_policy_withholds_all_sizes_has_few_rows_and_not_none(
     assert "rows of each site: a 120, b few" in capsys.readouterr().out
     assert re.search(r'<td class="name">b</td>\s*<td class="n">few</td>', page)
     assert "<td>few</td>" in result._repr_html_()
+
+
+def test_the_record_on_the_page_tells_no_size_that_the_page_withholds():
+    """The smallest cell of files beside the page would, less what the page shows of the other sites."""
+    rng, places = np.random.default_rng(0), np.array([[0, 0], [20, 0], [0, 20]])
+    sizes = {"north": (53, 61, 7), "south": (47, 59, 43), "west": (71, 67, 83)}
+    sites = {name: np.repeat(places, n, axis=0) + rng.normal(0, 0.5, (sum(n), 2)) for name, n in sizes.items()}
+    result = flareclust.run("lloyd", sites, 3, policy={"min_count": 10})
+    record, page = disclosure_of(result), report_page(result)
+    assert record["results"]["cluster_rows"]["properties"]["smallest_cell"] == 133
+    assert ">133<" not in page
+    assert "disclosure.json has its smallest cell, which this page withholds" in page
+    assert ">126<" in page

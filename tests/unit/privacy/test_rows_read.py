@@ -24,18 +24,19 @@ def asked(read: RowsRead, session: SiteSession | None = None) -> Message:
 
 
 def numbers(reply: Message) -> list[int]:
-    return [int(reply[name]) for name in ("read", "gaps", "repeated")]
+    return [int(reply[name]) for name in ("kept", "gaps")]
 
 
 def test_withdrawn_rows_are_in_no_number():
-    assert numbers(asked(RowsRead(317, 10, 3, withdrawn=7))) == [310, 10, 3]
+    assert numbers(asked(RowsRead(317, 10, withdrawn=7, withdrawn_gaps=2))) == [300, 8]
+    assert numbers(asked(RowsRead(317, 10, 3, "first", withdrawn=4))) == [300, 10]
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"), [(Policy(min_count=10), [310, 20, 0]), (Policy(min_count=10, round_counts=4), [312, 24, 0])]
+    ("policy", "expected"), [(Policy(min_count=10), [290, 20]), (Policy(min_count=10, round_counts=4), [288, 24])]
 )
 def test_a_policys_numbers_are_multiples_of_its_floor(policy, expected):
-    assert numbers(asked(RowsRead(317, 29, 9), SiteSession(policy, "job"))) == expected
+    assert numbers(asked(RowsRead(328, 29), SiteSession(policy, "job"))) == expected
 
 
 def test_a_site_says_it_once():
