@@ -50,7 +50,9 @@ class DPGMMParams(dp_lloyd.DPLloydParams):
     @model_validator(mode="after")
     def _check_rounds(self) -> "DPGMMParams":
         if self.rounds + self.updates > MOST_ROUNDS:
-            raise ValueError(f"rounds and updates must add up to at most {MOST_ROUNDS}, got {self.rounds + self.updates}")
+            raise ValueError(
+                f"rounds and updates must add up to at most {MOST_ROUNDS}, got {self.rounds + self.updates}"
+            )
         return self
 
 

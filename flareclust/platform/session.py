@@ -153,8 +153,11 @@ _NO_FIT = (
 )
 
 
-def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
-    """Return the session when the server answers; closed again where it does not, or the wait is interrupted."""
+def _connect(kit: Path, about: Mapping[str, str], timeout: float, *, again: bool = False) -> Session:
+    """Return the session when the server answers; closed again where it does not, or the wait is interrupted.
+
+    A server that is there and does not answer is asked `again`: the connection may have been reset, or the server just started.
+    """
     user, place = about["username"], (about["host"], int(about["port"]))
     server, there = f"{place[0]}:{place[1]}", speaks_tls(*place, timeout=2)
     try:
@@ -170,6 +173,8 @@ def _connect(kit: Path, about: Mapping[str, str], timeout: float) -> Session:
         if there and speaks_tls(*place, timeout=2):  # before and after; else it may just have come back
             if (ended := server_ends_soon(kit, *place)) is not None:
                 raise UserError(ended) from None
+            if not again:
+                return _connect(kit, about, timeout, again=True)
             raise UserError(f"the server {server} is there but does not talk to the kit of {user}: {_NO_FIT}") from None
         raise JobFailed(
             f"the server {server} does not answer within {timeout:g} s: is it running, and can it be reached from here?",

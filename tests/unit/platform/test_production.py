@@ -228,17 +228,18 @@ def test_standard_output_comes_back_however_threads_overlap(capsys):
 
 @pytest.fixture
 def failing(kit, monkeypatch):
-    """Open a session of which connecting raises an error; return how many were closed."""
+    """Open a session of which connecting raises an error, `times` or each time."""
 
-    def opened(error):
-        closed = []
+    def opened(error, times=99):
+        made, closed = [], []
 
         class Failing:
             def __init__(self, *_):
-                pass
+                made.append(self)
 
             def try_connect(self, timeout):
-                raise error
+                if len(made) <= times:
+                    raise error
 
             def close(self):
                 closed.append(self)
@@ -249,7 +250,7 @@ def failing(kit, monkeypatch):
             with session.open_session(kit):
                 pass
         finally:
-            assert len(closed) == 1, "its threads would keep the process for ever"
+            assert len(closed) == len(made) <= 2, "its threads would keep the process for ever"
 
     return opened
 
@@ -269,6 +270,12 @@ def test_a_server_that_is_too_slow_may_answer_another_time(failing, error):
 def test_a_session_that_is_not_reached_is_closed(failing, error):
     with pytest.raises(type(error)):
         failing(error)
+
+
+def test_a_server_whose_connection_was_reset_is_asked_again(failing, monkeypatch):
+    monkeypatch.setattr(session, "speaks_tls", lambda host, port, timeout: True)
+    monkeypatch.setattr(session, "server_ends_soon", lambda kit, host, port: None)
+    failing(NoConnection("cannot connect to server for 10.0 seconds"), times=1)
 
 
 def test_a_connection_that_comes_to_be_while_its_session_closes_is_ended(kit, monkeypatch):
@@ -327,7 +334,7 @@ def test_a_server_that_does_not_want_the_kit_is_distinguished_from_one_that_is_a
         if there:
             listener.listen()
         if there in ("speaks", "goes away"):
-            Thread(target=refuse, args=[listener, 2 if there == "speaks" else 1], daemon=True).start()
+            Thread(target=refuse, args=[listener, 4 if there == "speaks" else 1], daemon=True).start()
         if there == "hangs up":
             Thread(target=lambda: listener.accept()[0].close(), daemon=True).start()
         about = {"username": "lead@hub.org", "host": "127.0.0.1", "project_name": "x"}
