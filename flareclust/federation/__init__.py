@@ -22,6 +22,7 @@ __all__ = [
     "profiles",
     "quorum",
     "refinement",
+    "rows_read",
     "run_federation",
     "server",
     "site",
