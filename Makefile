@@ -36,7 +36,12 @@ $(VENV)/.demo: pyproject.toml constraints.txt $(LOCKS)
 
 # Ten minutes on two cores: style, types, layers, all tests without processes, and a few with them in every engine.
 test: lint
+	$(BIN)/python -c "$(COMPILE_KERNELS)"
 	$(TESTS) -m "not slow or smoke" -n 3
+
+# Once here, or each of the tests' processes would compile the kernels for itself.
+COMPILE_KERNELS := from flareclust.core import compiled, microaggregation as groups; \
+	compiled.compile_side_by_side(); compiled.warm_up(); groups.warm_up()
 
 # Everything but `nightly`.
 test-all: lint
