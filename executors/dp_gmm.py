@@ -19,8 +19,6 @@ Readings and deviations:
    limit.
 """
 
-from pydantic import model_validator
-
 from flareclust._foundation.typing import Message
 from flareclust.core import mixtures
 from flareclust.core.dp import mixture_sums
@@ -46,14 +44,6 @@ class DPGMMParams(dp_lloyd.DPLloydParams):
         "full",
         "The covariances of the components: of any form (full), the same of all (tied), without correlations (diag), or round (spherical).",
     )
-
-    @model_validator(mode="after")
-    def _check_rounds(self) -> "DPGMMParams":
-        if self.rounds + self.updates > MOST_ROUNDS:
-            raise ValueError(
-                f"rounds and updates must add up to at most {MOST_ROUNDS}, got {self.rounds + self.updates}"
-            )
-        return self
 
 
 class DPGMMExecutor(ClusteringExecutor):

@@ -69,7 +69,7 @@ def test_the_server_learns_how_many_sites_are_odd_and_their_log_whose(algorithm,
     assert logged(caplog, at_site=True) == [f"c: {said}"]
     # The server says so before the first round, too.
     (text,) = logged(caplog)
-    assert text.startswith("1 site has a column 'column 3 of 3' that is about 10 times smaller")
+    assert text.startswith("1 site has a column 3 of 3, whose name the sites know, that is about 10 times smaller")
 
 
 def test_the_result_counts_sites_and_names_none(tmp_path):
@@ -261,7 +261,7 @@ def test_a_column_that_outweighs_is_logged_before_round_0(secure, caplog):
         run_inprocess(registry.get("lloyd"), {"compare": "spread"}, sites, options, on_round=on_round)
     assert dict(records)["odd_columns" if secure else "scales"] == 1
     (text,) = logged(caplog)
-    assert text.startswith("column 'column 3 of 3' varies more than 30 times as much as most others")
+    assert text.startswith("column 3 of 3, whose name the sites know, varies more than 30 times as much as most others")
     caplog.clear()
     run_inprocess(registry.get("lloyd"), {"compare": "spread", "scale": "standard"}, sites, options)
     assert not logged(caplog)

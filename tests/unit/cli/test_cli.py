@@ -262,8 +262,8 @@ def test_list_names_every_algorithm_with_its_settings(command):
 
 def test_list_shows_the_phases_and_stages_of_an_algorithm(command):
     listed = json.loads(command("list", "--stages", "lloyd", "--json").out)["lloyd"]
-    last = ["rounds", "Assessment", "Placing", "ClusterProfiles", "ClusterOutcomes"]
-    assert [one["name"] for one in listed["phases"]][-5:] == last
+    last = ["rounds", "Assessment", "Placing", "ClusterProfiles", "ClusterOutcomes", "ReadRows"]
+    assert [one["name"] for one in listed["phases"]][-6:] == last
     assert [one["name"] for one in listed["stages"]][:2] == ["PolicyStage", "MaskingStage"]
     printed = command("list", "--stages", "lloyd").out
     assert all(one["name"] in printed for one in (*listed["phases"], *listed["stages"]))
