@@ -37,10 +37,8 @@ def compile_side_by_side() -> None:
     if usable_cores() == 1 or not sys.executable:
         return
     codes = [f"from flareclust.core import compiled; compiled.{part.__name__}()" for part in (iterations, starts)]
-    nowhere, package = (
-        subprocess.DEVNULL,
-        Path(__file__).resolve().parents[2],
-    )  # and not whatever the current folder has
+    nowhere = subprocess.DEVNULL
+    package = Path(__file__).resolve().parents[2]  # Python would import what the current folder has
     with ExitStack() as ended:
         for code in codes:
             command = [sys.executable, "-c", code]

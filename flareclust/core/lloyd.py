@@ -1,5 +1,6 @@
 """k-means on one site's rows: Lloyd's algorithm, its starts, and what may be asked of a clustering afterwards."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
@@ -247,7 +248,7 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
         labelled, by_cells = n_iter, pyramid is not None
         earlier.fill(np.nan)
     if status != kernels.SETTLED:
-        _label_rows(own, X, origin, centroids, labels, squared, screen)
+        own.each(_labelling(X, origin, centroids, labels, squared, screen), own.parts(n, TILE))
         _own_distances(own, X, centroids, labels, squared)
     inertia = float(np.multiply(weights, squared, out=squared).sum())
     counts = np.bincount(labels, minlength=k)
@@ -272,10 +273,7 @@ def _steps_of_team(
 ) -> tuple[int, int]:
     """Do what `kernels.lloyd_steps` does, bit for bit, in threads: one at a time adds rows up, in their order, while others label."""
     sums, mass = np.empty(centroids.shape), np.empty(len(centroids))
-
-    def label(part: slice) -> int:
-        within = part_of_screen(screen, part)
-        return kernels.label_rows(X[part], origin, centroids, labels[part], squared[part], within)
+    label, parts = _labelling(X, origin, centroids, labels, squared, screen), own.short_parts(len(X), TILE)
 
     def add(part: slice) -> None:
         kernels.add_to_sums(X[part], weights[part], origin, labels[part], sums, mass)
@@ -283,7 +281,7 @@ def _steps_of_team(
     for step in range(n_steps):
         sums.fill(0.0)
         mass.fill(0.0)
-        changed = sum(own.each_then(label, add, own.short_parts(len(X), TILE)))
+        changed = sum(own.each_then(label, add, parts))
         if changed == 0 and status != kernels.RELOCATED:
             _own_distances(own, X, centroids, labels, squared)
             return step + 1, kernels.SETTLED
@@ -298,20 +296,16 @@ def _steps_of_team(
     return n_steps, status
 
 
-def _label_rows(
-    own: Team,
-    X: FloatArray,
-    origin: FloatArray,
-    centroids: FloatArray,
-    labels: IntArray,
-    squared: FloatArray,
-    screen: Screen,
-) -> int:
+def _labelling(
+    X: FloatArray, origin: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, screen: Screen
+) -> Callable[[slice], int]:
+    """Return what sets the labels of some rows, in whole tiles, and says how many have changed."""
+
     def label(part: slice) -> int:
         within = part_of_screen(screen, part)
         return kernels.label_rows(X[part], origin, centroids, labels[part], squared[part], within)
 
-    return sum(own.each(label, own.parts(len(X), TILE)))
+    return label
 
 
 def _own_distances(own: Team, X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> None:

@@ -61,7 +61,10 @@ _MAKING = RLock()
 
 
 def _compile(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
-    """Return the kernel of a function; the module's names for it, and for those that it calls, mean kernels from then on."""
+    """Return the kernel of a function; the module's names for it, and for those that it calls, mean kernels from then on.
+
+    A kernel that is called as a part of a module, such as `kernels.label_rows`, numba finds through `__getattr__`.
+    """
     names = function.__globals__
     for name in function.__code__.co_names:
         if name != function.__name__ and isinstance(called := names.get(name), _Later):

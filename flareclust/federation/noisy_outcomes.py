@@ -1,7 +1,8 @@
 """Outcomes by final cluster under differential privacy: noisy numbers of rows, paid for beside the clustering.
 
 A row is in one cell of a histogram by kind, cluster, and time or value: its cluster is that of the nearest final centroid, or of a
-mixture the most probable component; both are public. So a row more or less changes one cell by one, whatever the grid of times; rows at risk follow from the cells by sums.
+mixture the most probable component; both are public. So a row more or less changes one cell by one, whatever the grid of times; rows at
+risk follow from the cells by sums.
 """
 
 import math

@@ -50,11 +50,9 @@ _OF_ALL = (
 
 #: The steps after which a job has nothing more to ask, but for profiles and outcomes after the assessment, and so many of each.
 _LAST = (StepName.ASSESS, StepName.PLACE, *StepName.PROFILING)
-_MOST_PROFILING, _MOST_OUTCOMES = 5, 2
-_OUTCOMES = (StepName.OUTCOME_COUNTS, StepName.OUTCOME_SUMS)
-
-#: What may be asked once, whatever else is asked.
-_ONCE = (StepName.OWN_CLUSTERS, StepName.ROWS_READ)
+_OUTCOMES, _READ = (StepName.OUTCOME_COUNTS, StepName.OUTCOME_SUMS), (StepName.ROWS_READ,)
+_PROFILES = tuple(step for step in StepName.PROFILING if step not in (*_OUTCOMES, *_READ))
+_MOST = ((_PROFILES, 5), (_OUTCOMES, 2), (_READ, 1))
 
 
 @dataclass(frozen=True)
@@ -117,15 +115,12 @@ class PolicyEnforcer:
         if (step, round_) in before:
             raise _against(f"was asked for the step {step} of round {round_} before")
         if step in StepName.PROFILING:
-            outcomes = step in _OUTCOMES
-            kind = [
-                name for name in StepName.PROFILING if name != StepName.ROWS_READ and (name in _OUTCOMES) == outcomes
-            ]
-            asked = 0 if step == StepName.ROWS_READ else sum(name in kind for name, _ in before)
-            again = step in _ONCE and any(name == step for name, _ in before)
+            kind, most = next((steps, most) for steps, most in _MOST if step in steps)
+            asked = sum(name in kind for name, _ in before)
+            again = step == StepName.OWN_CLUSTERS and any(name == step for name, _ in before)
             late = (
                 again
-                or asked >= (_MOST_OUTCOMES if outcomes else _MOST_PROFILING)
+                or asked >= most
                 or (step == StepName.OUTCOME_COUNTS and asked > 0)
                 or not before
                 or before[-1][0] not in (StepName.ASSESS, *StepName.PROFILING)

@@ -1,10 +1,16 @@
 """Random schedules of faults, and what they are judged by, without processes."""
 
+import os
+import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
 
+from benchmarks.attacks.federation import from_tests
 from benchmarks.chaos import oracle, soak
 from benchmarks.chaos.oracle import options_of, silent_twin, wrong_in_failure, wrong_in_result, wrong_in_time
 from benchmarks.chaos.schedule import FAULTS, JOBS, LATER, LATER_FROM, LATEST, SERVER, SITES, Fault, Schedule
@@ -146,3 +152,28 @@ def test_a_slow_disk_counts_as_no_slow_link():
         "wrong": [],
     }
     assert {kind: n for kind, n in counted([record])["faults"].items() if n} == {"slow": 1, "slow disk": 1}
+
+
+_WRITES = "import sys, time; began = time.monotonic(); [open(sys.argv[1], 'a').write('x') for _ in range(3)]; print(time.monotonic() - began)"
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="the library that slows writes needs a C compiler (cc)")
+def test_a_slow_disk_holds_up_each_write_to_the_kit_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    from_tests()
+    disk = import_module("disk")
+    kit, delay = tmp_path / "kit", tmp_path / "delay"
+    kit.mkdir()
+    disk.hold_up(delay, 300)
+    env = {**os.environ, **(disk.slow(tmp_path, kit, delay) or {})}
+
+    def seconds(file):
+        command = [sys.executable, "-c", _WRITES, str(file)]
+        return float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+
+    assert seconds(kit / "log") >= 3 * 0.3
+    assert seconds(tmp_path / "log") < seconds(kit / "log")
+    disk.hold_up(delay, 0)
+    before = seconds(kit / "log")
+    disk.hold_up(delay, 300)
+    assert before < seconds(kit / "log")

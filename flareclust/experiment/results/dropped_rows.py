@@ -1,6 +1,6 @@
 """Warnings about rows of sites' tables that took no part, since a cell is missing, or whose id has come before."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,16 +26,10 @@ def dropped_rows(run: "Ended", absent: Collection[str]) -> Iterator[str]:
     """
     if "differentially-private" in run.algorithm.promises:
         return
-    outcome, prepared = run.outcome, run.prepared
+    prepared = run.prepared
     tables = {site: rows for site, rows in prepared.sites.items() if isinstance(rows, Table) and site not in absent}
     read = {site: table.rows_read for site, table in tables.items()}
-    if "rows_by_site" in outcome.arrays and run.experiment.policy is None:  # left out by the job, not in reading
-        sites, numbers = outcome.arrays["column_sites"].tolist(), outcome.arrays["rows_by_site"].tolist()
-        described = {site: n for site, n in zip(sites, numbers, strict=True) if site in outcome.labels}
-        rows = {site: (n, len(outcome.labels[site])) for site, n in described.items()}
-        read |= {
-            site: read.get(site, RowsRead())._replace(of=of, gaps=of - n) for site, (n, of) in rows.items() if n < of
-        }
+    read |= _left_out_by_the_job(run, read)
     read |= (by_sites := _said_by_sites(run, {*read, *absent}))
     floor = 0 if run.experiment.policy is None else Policy.of(run.experiment.policy).min_count
     read = {site: own if own.repeated >= floor else own._replace(repeated=0) for site, own in read.items()}
@@ -61,6 +55,16 @@ def dropped_rows(run: "Ended", absent: Collection[str]) -> Iterator[str]:
             f"whether {run.row_name} of {of} repeat an id is not said, since the sites' policy lets out no number below {floor}; at the "
             "site flareclust schema check FILE --schema SCHEMA counts them"
         )
+
+
+def _left_out_by_the_job(run: "Ended", read: Mapping[str, RowsRead]) -> dict[str, RowsRead]:
+    """Return what is known of tables of which the algorithm left out rows, and not the reading."""
+    arrays, labels = run.outcome.arrays, run.outcome.labels
+    if "rows_by_site" not in arrays or run.experiment.policy is not None:
+        return {}
+    numbers = zip(arrays["column_sites"].tolist(), arrays["rows_by_site"].tolist(), strict=True)
+    kept = {site: (n, len(labels[site])) for site, n in numbers if site in labels}
+    return {site: read.get(site, RowsRead())._replace(of=of, gaps=of - n) for site, (n, of) in kept.items() if n < of}
 
 
 def _said_by_sites(run: "Ended", but: Collection[str]) -> dict[str, RowsRead]:

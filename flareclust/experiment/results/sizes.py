@@ -24,14 +24,12 @@ def floor_of(result: "Result") -> int:
 def shown_labels(result: "Result") -> Mapping[str, IntArray]:
     """Return the labels (n,) by site as far as they are here; under a policy -1 for rows whose number in their cluster it withholds.
 
-    That is a number below the floor at the site, with secure sums at all sites together.
+    That is a number below the floor at its site, also with secure sums: sites leave it out of these, too.
     """
     k, floor, labels = result.centroids_found, floor_of(result), result.site_labels
     if not floor:
         return labels
     counts = {site: np.bincount(own[own >= 0], minlength=k) for site, own in labels.items()}
-    if result.experiment.get("secure_sums") and counts:
-        counts = dict.fromkeys(counts, np.sum(list(counts.values()), axis=0))
     return {site: np.where((own >= 0) & (counts[site] >= floor)[own], own, -1) for site, own in labels.items()}
 
 

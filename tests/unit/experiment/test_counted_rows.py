@@ -143,14 +143,17 @@ def test_a_site_of_which_a_policy_withholds_all_sizes_has_few_rows_and_not_none(
     assert "<td>few</td>" in result._repr_html_()
 
 
-def test_the_record_on_the_page_tells_no_size_that_the_page_withholds():
+@pytest.mark.parametrize("secure_sums", [False, True])
+def test_the_record_on_the_page_tells_no_size_that_the_page_withholds(secure_sums):
     """The smallest cell of files beside the page would, less what the page shows of the other sites."""
     rng, places = np.random.default_rng(0), np.array([[0, 0], [20, 0], [0, 20]])
     sizes = {"north": (53, 61, 7), "south": (47, 59, 43), "west": (71, 67, 83)}
     sites = {name: np.repeat(places, n, axis=0) + rng.normal(0, 0.5, (sum(n), 2)) for name, n in sizes.items()}
-    result = flareclust.run("lloyd", sites, 3, policy={"min_count": 10})
+    result = flareclust.run("lloyd", sites, 3, policy={"min_count": 10}, secure_sums=secure_sums)
     record, page = disclosure_of(result), report_page(result)
     assert record["results"]["cluster_rows"]["properties"]["smallest_cell"] == 133
     assert ">133<" not in page
     assert "disclosure.json has its smallest cell, which this page withholds" in page
     assert ">126<" in page
+    assert "484 rows" in page
+    assert "491" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL)
