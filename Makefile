@@ -18,7 +18,7 @@ LOCKS := locks/uv.txt locks/dev.txt
 comma := ,
 TESTS := $(BIN)/python -m tests.run --no-loadscope-reorder
 
-.PHONY: demo test test-all install lint nightly coverage papers frameworks docs jobs locks release clean
+.PHONY: demo test test-all install lint kernels nightly coverage papers frameworks docs jobs locks release clean
 
 install: $(VENV)/.installed
 
@@ -34,12 +34,14 @@ $(VENV)/.demo: pyproject.toml constraints.txt $(LOCKS)
 	$(call install,all)
 	touch $@
 
-# Ten minutes on two cores: style, types, layers, all tests without processes, and a few with them in every engine.
-test: lint
-	$(BIN)/python -c "$(COMPILE_KERNELS)"
+# Style, types, layers, all tests without processes, and a few with them in every engine.
+test: install
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint kernels
 	$(TESTS) -m "not slow or smoke" -n 3
 
 # Once here, or each of the tests' processes would compile the kernels for itself.
+kernels: install
+	$(BIN)/python -c "$(COMPILE_KERNELS)"
 COMPILE_KERNELS := from flareclust.core import compiled, microaggregation as groups; \
 	compiled.compile_side_by_side(); compiled.warm_up(); groups.warm_up()
 

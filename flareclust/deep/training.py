@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
 from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
@@ -95,7 +96,7 @@ def train(
         x, y = torch.from_numpy(images).float(), torch.from_numpy(labels)
         centers = torch.from_numpy(prototypes).float().to(device)
         changed = _augmentation(how.augment, images.shape[1:], random)
-        optimizer = torch.optim.SGD(network.parameters(), lr=how.lr, momentum=how.momentum)
+        descent = _Descent(network, how)
         mean = 0.0
         for epoch in range(how.epochs):
             total = 0.0
@@ -107,9 +108,7 @@ def train(
                     embedded = network(batch)
                 scores = embedded @ centers.T / how.temperature
                 loss = nn.functional.cross_entropy(scores, y[rows].to(device))
-                optimizer.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+                descent.step(loss)
                 total += loss.item() * len(rows)
             mean = total / len(x)
             if not np.isfinite(mean):
@@ -119,6 +118,25 @@ def train(
         return mean
 
 
+class _Descent:
+    """Stochastic gradient descent with momentum, as `torch.optim.SGD`, which imports PyTorch's compiler: seconds that no job needs."""
+
+    def __init__(self, network: nn.Module, how: Training) -> None:
+        self._network, self._how = network, how
+        self._momentum: dict[Tensor, Tensor | None] = {}
+
+    def step(self, loss: Tensor) -> None:
+        """Change the weights that the loss depends on."""
+        self._network.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        moved = {weight: weight.grad for weight in self._network.parameters() if weight.grad is not None}
+        momentum = [self._momentum.get(weight) for weight in moved]
+        how = {"lr": self._how.lr, "momentum": self._how.momentum, "weight_decay": 0, "dampening": 0}
+        with torch.no_grad():
+            sgd(list(moved), list(moved.values()), momentum, **how, nesterov=False, maximize=False)  # type: ignore[arg-type]
+        self._momentum.update(zip(moved, momentum, strict=True))
+
+
 def _augmentation(name: str, shape: tuple[int, ...], random: torch.Generator) -> Callable[[Tensor], Tensor]:
     """Return a function that changes images (n, channels, height, width) at random; tables stay as they are."""
     if name == "none" or len(shape) != 3:
@@ -126,8 +144,7 @@ def _augmentation(name: str, shape: tuple[int, ...], random: torch.Generator) ->
     import kornia.augmentation as change
 
     if name == "natural" or (name == "auto" and shape[0] == 3):
-        size = (shape[1], shape[2])
-        steps = [change.RandomResizedCrop(size, scale=(0.4, 1.0)), change.RandomHorizontalFlip()]
+        steps = [change.RandomResizedCrop(shape[1:], scale=(0.4, 1.0)), change.RandomHorizontalFlip()]
         steps.append(change.RandomGaussianBlur((3, 3), (0.1, 1.0), p=0.2))
     else:
         steps = [change.RandomAffine(degrees=15, translate=(0.1, 0.1), scale=(0.85, 1.15), shear=10, p=1.0)]

@@ -34,8 +34,7 @@ def limited(seconds: float = LIMIT) -> Iterator[None]:
 @contextmanager
 def traced() -> Iterator[None]:
     """Count what Python and NumPy allocate in the block."""
-    gc.collect()
-    gc.freeze()  # collecting what is new takes little time then
+    gc.freeze()  # collecting what is new takes little time then; all that is there could take seconds
     tracemalloc.start()
     try:
         yield
