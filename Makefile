@@ -54,7 +54,7 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/vermin --quiet --no-tips --eval-annotations --target=3.10- --violations flareclust aggregators executors flows nvflare_jobs
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # The long runs: fuzzing (docs/fuzzing.md; with atheris where it is installed), the papers, all algorithms in the simulator,
 # faults of trackers, workers, networks and clocks; 10,000 devices in two engines, which must agree; then the speed of the

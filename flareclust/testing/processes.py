@@ -167,7 +167,7 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
             for group in {frozenset(fits), frozenset(others), frozenset(blank)} - {frozenset()}:
                 alike = start | dict.fromkeys(group, text)
                 watch.constructs(f"odd {' and '.join(sorted(group))}", alike)
-                for name, value in product(group, odd):
+                for name, value in product(group, odd if text == texts[0] else ()):
                     watch.constructs(f"an odd {name} beside {text}", alike | {name: value})
 
 

@@ -68,10 +68,11 @@ def disclosure_line(record: Mapping[str, Any]) -> str:
 
 
 def has_map(result: "Result") -> bool:
-    """Return whether report.html has a map of the rows: they are here, in the columns of the centroids."""
-    if not result.sites or not result.site_labels or partial.is_partial(result.arrays):
+    """Return whether report.html has a map of the rows: they are here, in the columns of the centroids, and not under a policy."""
+    if not result.site_labels or result.experiment.get("policy") or partial.is_partial(result.arrays):
         return False
-    return all(rows.shape[1] == result.centroids.shape[1] for rows in result.sites.values())  # images have more
+    d = result.centroids.shape[1]  # images have more
+    return bool(result.sites) and all(rows.shape[1] == d for rows in result.sites.values())
 
 
 @dataclass(frozen=True)

@@ -294,13 +294,10 @@ def _make(path: Path) -> None:
 
 def _set_up(connection: sqlite3.Connection) -> None:
     """Make the tables of a new ledger, and give it a name of its own."""
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:  # commits, or rolls back where something is raised
-        for table in _TABLES:
-            connection.execute(table)
-        connection.execute("INSERT INTO ledger VALUES (?)", (uuid.uuid4().hex,))
-        connection.execute(f"PRAGMA application_id = {_MARK}")
-        connection.execute(f"PRAGMA user_version = {_FORM}")
+    named = f"INSERT INTO ledger VALUES ('{uuid.uuid4().hex}')"
+    pragmas = f"PRAGMA application_id = {_MARK}", f"PRAGMA user_version = {_FORM}"
+    with connection:  # rolls back where something is raised
+        connection.executescript(";".join(("BEGIN IMMEDIATE", *_TABLES, named, *pragmas, "COMMIT")))
 
 
 def _now() -> str:

@@ -40,6 +40,14 @@ def test_under_a_policy_its_floor_is_the_rule(under_policy):
     assert statuses(result)["labels"] == statuses(result)["rows"] == record["status"] == "fail"
 
 
+def test_under_a_policy_the_report_has_no_map_of_the_rows(under_policy, plain):
+    maps = "Colour and number: cluster"
+    assert (maps in report_page(plain), plain.disclosure()["files"]["report.html"]) == (True, "fail")
+    result, _ = under_policy
+    assert maps not in report_page(result)
+    assert "report.html" not in result.disclosure()["results"]["rows"]["files"]
+
+
 def test_without_a_policy_nothing_passes(plain):
     assert "pass" not in statuses(plain).values()
     assert statuses(plain)["clusters"] == "review"
@@ -70,7 +78,7 @@ def test_the_report_has_a_line_for_each_entry(under_policy):
     result, _ = under_policy
     page = report_page(result)
     (section,) = re.findall(r"<h2>Disclosure</h2>.*?</section>", page, flags=re.DOTALL)
-    assert "This page as a whole: <b>fail</b>" in section
+    assert f"This page as a whole: <b>{result.disclosure()['files']['report.html']}</b>" in section
     assert section.count("<tr>") == 1 + len(statuses(result))
     assert "cells of 10 rows (the sites&#39; policy)" in section
 

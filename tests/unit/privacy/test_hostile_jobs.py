@@ -70,7 +70,7 @@ def federation_with(algorithm: Algorithm, lie: Callable[[Message], Message] | No
     """Run a federation of five sites, of which site-3 lies, or of the other four."""
     sites, _ = iid_sites(m=5)
     names = [site for site in sites if lie is not None or site != "site-3"]
-    executor, aggregator = algorithm.build(4)
+    executor, aggregator = algorithm.build(4, 0, {"rounds": 2} if "embeds" in algorithm.promises else {})
 
     def ask(step, round_, arrays, asked):
         replies = {}
