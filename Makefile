@@ -36,7 +36,7 @@ $(VENV)/.demo: pyproject.toml constraints.txt $(LOCKS)
 
 # Style, types, layers, all tests without processes, and a few with them in every engine.
 test: install
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint kernels
+	$(MAKE) --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),--output-sync=target) lint kernels
 	$(TESTS) -m "not slow or smoke" -n 3
 
 # Once here, or each of the tests' processes would compile the kernels for itself.

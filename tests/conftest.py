@@ -24,9 +24,8 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("MLFLOW_LOGGING_LEVEL", "WARNING")  # tests that import mlflow before we set it
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 
-gc.set_threshold(
-    20_000, 20, 100
-)  # looking through all that tests import and keep, again and again, took a tenth of their time
+# Garbage collection took a tenth of the tests' time.
+gc.set_threshold(20_000, 20, 100)
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background, whose children would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -169,6 +169,26 @@ class OpeningOrRefusingExecutor(FaultyExecutor):
             open(table).close()
 
 
+class OpeningBesideNameExecutor(FaultyExecutor):
+    """Reads a file where a table is no text, beside a mode that may not be a path."""
+
+    def __init__(self, k, seed=0, min_count=2, mode="", table=None):
+        super().__init__(k, seed, min_count=min_count)
+        if "/" in str(mode):
+            raise ValueError("expected a name")
+        if mode and isinstance(table, dict):
+            open(__file__).close()
+
+
+class OpeningBesideAddressExecutor(FaultyExecutor):
+    """The same, beside an address."""
+
+    def __init__(self, k, seed=0, min_count=2, mode="", table=None):
+        super().__init__(k, seed, min_count=min_count)
+        if str(mode).startswith("http") and isinstance(table, dict):
+            open(__file__).close()
+
+
 class OpeningTextExecutor(FaultyExecutor):
     """Reads a file that the job must name, and a mode beside it."""
 

@@ -98,7 +98,7 @@ With this version {done} schedules ran, with {chaos["jobs"]} jobs: {broken}. {re
 | seed | fault | what happened | now |
 |---|---|---|---|
 {found}
-`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. The 38 jobs that ran so far kept all promises. In the first 29 the server's process grew from 115 to about 155 MB, since the C library kept what jobs had needed. The server gives it back after each job now (`flareclust site allow`): in the last nine it held 94 to 112 MB, the sites 61 to 63 MB and the relay 47 to 49 MB. Open files grew nowhere. A job leaves 0.35 MB at the server and 0.15 MB at a site, until it is [pruned](backup.md#retention).
+`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. The 38 jobs that ran so far kept all promises. In the first 29 the server's process grew from 115 to about 155 MB, since the C library kept what jobs had needed. The server gives it back after each job now (`flareclust site allow`): in the last nine it held 94 to 112 MB, the sites 61 to 63 MB and the relay 47 to 49 MB. The number of open files did not grow in any process. A job leaves 0.35 MB at the server and 0.15 MB at a site, until it is [pruned](backup.md#retention).
 """
 
 

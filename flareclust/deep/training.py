@@ -119,7 +119,7 @@ def train(
 
 
 class _Descent:
-    """Stochastic gradient descent with momentum, as `torch.optim.SGD`, which imports PyTorch's compiler: seconds that no job needs."""
+    """Stochastic gradient descent as `torch.optim.SGD` does it; that class imports PyTorch's compiler, which takes seconds and is not needed."""
 
     def __init__(self, network: nn.Module, how: Training) -> None:
         self._network, self._how = network, how

@@ -156,6 +156,7 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
         why = "takes no usual arguments, so nobody can see what it does with odd ones; give them defaults"
         watch.found[f"{watch.path} {why}"] = None
     texts = [value for value in odd if isinstance(value, str) and value]
+    kinds = {texts[0], *texts[-3:]}  # one path is enough beside all values, or this takes minutes
     for start in starts:
         each = product(named, enumerate(odd))
         taken = {(name, i) for name, (i, value) in each if watch.constructs(f"an odd {name}", start | {name: value})}
@@ -167,7 +168,7 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
             for group in {frozenset(fits), frozenset(others), frozenset(blank)} - {frozenset()}:
                 alike = start | dict.fromkeys(group, text)
                 watch.constructs(f"odd {' and '.join(sorted(group))}", alike)
-                for name, value in product(group, odd if text == texts[0] else ()):
+                for name, value in product(group, odd if text in kinds else ()):
                     watch.constructs(f"an odd {name} beside {text}", alike | {name: value})
 
 
@@ -197,29 +198,30 @@ def _odd(folder: str) -> list[Any]:
 _CLUSTERS = 4
 
 
-def check_local_is_pure(*algorithms: Algorithm) -> None:
+def check_local_is_pure(algorithm: Algorithm) -> None:
     """Replies are the same in two fresh processes that get the tasks in opposite orders: nothing is remembered."""
     sites, _ = iid_sites(m=2)
-    asked = [(algorithm, one.task) for algorithm in algorithms for one in exchanges(algorithm, sites, _CLUSTERS)]
+    tasks = [one.task for one in exchanges(algorithm, sites, _CLUSTERS)]
     with tempfile.TemporaryDirectory(prefix="flareclust-") as folder:
-        for number, (_, task) in enumerate(asked):
+        for number, task in enumerate(tasks):
             np.savez(Path(folder) / f"{number}.npz", allow_pickle=False, **task.arrays)
         np.savez(Path(folder) / "rows.npz", allow_pickle=False, **sites)
-        about = json.dumps([(algorithm.executor, task.step, task.round, task.site) for algorithm, task in asked])
-        (Path(folder) / "tasks.json").write_text(about)
+        about = {"executor": algorithm.executor, "tasks": [(task.step, task.round, task.site) for task in tasks]}
+        (Path(folder) / "tasks.json").write_text(json.dumps(about))
         first, second = (_apart("_answer_all", folder, order) for order in ("1", "-1"))
-    for number, (algorithm, task) in enumerate(asked):
+    for number, task in enumerate(tasks):
         same = first[str(number)] == second[str(number)]
         ensure(same, algorithm, f"step {task.step}, round {task.round}: the reply depends on more than its arguments")
 
 
 def _answer_all(folder: str, order: str) -> None:
     """Write down a digest of the reply to each task in a folder, which is answered in this order: 1, or -1 for backwards."""
-    about, rows = json.loads((Path(folder) / "tasks.json").read_text()), _arrays(Path(folder) / "rows.npz")
-    sides, found = {path: resolve_name(path)(k=_CLUSTERS, seed=0) for path, *_ in about}, {}
-    for number, (path, step, round_, site) in list(enumerate(about))[:: int(order)]:
+    about = json.loads((Path(folder) / "tasks.json").read_text())
+    executor, rows = resolve_name(about["executor"])(k=_CLUSTERS, seed=0), _arrays(Path(folder) / "rows.npz")
+    found = {}
+    for number, (step, round_, site) in list(enumerate(about["tasks"]))[:: int(order)]:
         task = Task(step, round_, _arrays(Path(folder) / f"{number}.npz"), site)
-        found[number] = _digest(sides[path].answer(task, rows[site], never_abort).arrays)
+        found[number] = _digest(executor.answer(task, rows[site], never_abort).arrays)
     (Path(folder) / _ANSWERS).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -26,35 +26,18 @@ from flareclust.testing import ContractViolation, checks_for
 from flareclust.testing import always as checks_always
 from flareclust.testing import promised as checks_promises
 from flareclust.testing.policies import check_policies_hold
-from flareclust.testing.processes import check_local_is_pure, effects_of
 from flareclust.testing.tools import exchanges
 from tests.computed import computed
 
 SEEDED = [a for a in algorithms().values() if "seeds" in a.parameters()]
 assert {"fkm", "lloyd", "dkmpp", "minibatch"} <= {a.name for a in SEEDED}
 
-#: Checks that start processes, which look at all algorithms at once here.
-TOGETHER = {"constructors_do_nothing", "local_is_pure"}
-
-CASES = [(a, name, check) for a in algorithms().values() for name, check in checks_for(a) if name not in TOGETHER]
+CASES = [(a, name, check) for a in algorithms().values() for name, check in checks_for(a)]
 
 
 @pytest.mark.parametrize(("algorithm", "name", "check"), CASES, ids=[f"{a.name}:{name}" for a, name, _ in CASES])
 def test_promise(algorithm, name, check):
     check(algorithm)
-
-
-def test_constructors_of_all_algorithms_do_nothing():
-    asked = [a for a in algorithms().values() if "constructors_do_nothing" in dict(checks_for(a))]
-    assert len(asked) > 15
-    sides = {side for a in asked for side in (a.executor_class(), a.aggregator_class())}
-    assert effects_of(sorted(f"{side.__module__}.{side.__qualname__}" for side in sides)) == []
-
-
-def test_replies_of_all_algorithms_follow_from_their_arguments():
-    asked = [a for a in algorithms().values() if "local_is_pure" in dict(checks_for(a))]
-    assert len(asked) > 15
-    check_local_is_pure(*asked)
 
 
 @pytest.mark.parametrize("seeds", ["means", "rows"])

@@ -45,6 +45,8 @@ def test_the_check_of_constructors_notices_one_that_does_more(monkeypatch, execu
 DOES_MORE = {
     "OpeningTogetherExecutor": r"with odd .*mode and table: open",
     "OpeningOrRefusingExecutor": r"with odd mode and table: open",
+    "OpeningBesideNameExecutor": r"with an odd table beside xml\.dom\.minidom: open",
+    "OpeningBesideAddressExecutor": r"with an odd table beside http.*: open",
     "OpeningTextExecutor": r"with usual arguments: open",
     "OpeningRestExecutor": r"takes any arguments \(\*\*rest\)",
     "OpeningMoreExecutor": r"takes any arguments \(\*rest\)",

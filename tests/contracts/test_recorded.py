@@ -64,7 +64,7 @@ def case(name: str) -> Sites:
 def cases() -> Iterator[tuple[str, str, str]]:
     """Give algorithm, data and policy of all that is recorded; torch chooses kernels by processor, so networks are not.
 
-    OpenDP's noise for covariances in 64 columns takes seconds, and follows no seed.
+    dp-gmm is recorded on s1 only: OpenDP's noise for covariances in 64 columns takes seconds, and follows no seed.
     """
     for algorithm in algorithms().values():
         if "embeds" in algorithm.promises:

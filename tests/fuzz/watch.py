@@ -34,7 +34,7 @@ def limited(seconds: float = LIMIT) -> Iterator[None]:
 @contextmanager
 def traced() -> Iterator[None]:
     """Count what Python and NumPy allocate in the block."""
-    gc.freeze()  # collecting what is new takes little time then; all that is there could take seconds
+    gc.freeze()  # collecting what is new takes little time then; a collection of all objects can take seconds
     tracemalloc.start()
     try:
         yield

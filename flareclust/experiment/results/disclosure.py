@@ -69,7 +69,7 @@ def disclosure_line(record: Mapping[str, Any]) -> str:
 
 def has_map(result: "Result") -> bool:
     """Return whether report.html has a map of the rows: they are here, in the columns of the centroids, and not under a policy."""
-    if not result.site_labels or result.experiment.get("policy") or partial.is_partial(result.arrays):
+    if not result.site_labels or result.experiment.get("policy") is not None or partial.is_partial(result.arrays):
         return False
     d = result.centroids.shape[1]  # images have more
     return bool(result.sites) and all(rows.shape[1] == d for rows in result.sites.values())

@@ -1,5 +1,7 @@
 """Training and embedding at a site."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,6 +12,7 @@ from flareclust._foundation.errors import Aborted, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.deep import networks as deep_networks
 from flareclust.deep import training as deep_training
+from tests.paths import ROOT
 
 SHAPE, CPU = np.array([8, 8, 1]), torch.device("cpu")
 RNG = np.random.default_rng(0)
@@ -119,3 +122,37 @@ def test_a_gpu_that_is_not_there_is_named():
         with pytest.raises(Refusal, match="has no GPU that torch can use"):
             deep_training.device_of("cuda")
     assert deep_training.device_of("cpu") == CPU
+
+
+class Sometimes(torch.nn.Module):
+    """A frozen bias, a layer that is never used, and one that is used in every second call."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.unused, self.second = (torch.nn.Linear(3, 3) for _ in range(3))
+        self.first.bias.requires_grad_(False)
+
+    def forward(self, x, call):
+        x = self.first(x)
+        return self.second(x) if call % 2 else x
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_descent_is_that_of_torch(momentum):
+    ours, theirs = Sometimes(), Sometimes()
+    descent = deep_training._Descent(ours, how(momentum=momentum))
+    optimizer = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=momentum)
+    for call in range(6):
+        x = torch.randn(8, 3)
+        descent.step(ours(x, call).square().mean())
+        optimizer.zero_grad()
+        theirs(x, call).square().mean().backward()
+        optimizer.step()
+    assert all(torch.equal(*pair) for pair in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
+def test_training_does_not_import_the_compiler_of_torch():
+    code = "import sys; from tests.unit.deep.test_training import trained; trained(epochs=1); print('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
