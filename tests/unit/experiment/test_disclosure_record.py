@@ -12,7 +12,8 @@ from flareclust.experiment.reports.page import report_page
 from flareclust.experiment.reports.terminal import print_result
 
 OWN = {"k": 3, "n_sites": 3, "engine": "inprocess"}
-PRIVATE = {"differential_privacy": {"bounds": [0, 10], "epsilon": 8.0, "delta": 1e-5, "budget": 24.0}}  # 1.0 can leave a cluster to one site
+#: At epsilon 1 noise can leave a cluster of so few rows to one site.
+PRIVATE = {"differential_privacy": {"bounds": [0, 10], "epsilon": 8.0, "delta": 1e-5, "budget": 24.0}}
 
 
 @pytest.fixture(scope="module")
