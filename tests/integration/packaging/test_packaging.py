@@ -199,7 +199,7 @@ def test_the_sdist_holds_the_real_folders_once_and_no_links(sdist):
     assert not [member.name for member in members if member.issym() or member.islnk()]
     names = [member.name.partition("/")[2] for member in members if member.isfile()]
     assert len(set(names)) == len(names)
-    for folder, file in (("executors", "base.py"), ("aggregators", "controller.py"), ("flows", "experiment.py")):
+    for folder, file in (("executors", "lloyd.py"), ("aggregators", "lloyd.py"), ("flows", "experiment.py")):
         assert f"{folder}/{file}" in names
     assert "nvflare_jobs/feca/meta.json" in names
     assert not [name for name in names if name.startswith(tuple(f"flareclust/{folder}/" for folder in MAPPED))]

@@ -130,7 +130,7 @@ def test_faulty_sites_are_named_and_the_others_go_on(faulty, tmp_path, sites):
         "site-3": "has 4 columns where 4 other sites have 3",
         "site-4": "sent a bad reply: expected the arrays ['centroids', 'counts']; "
         "missing ['centroids', 'counts'], not expected ['rows']",
-        "site-5": "sent a DXO of kind _METRICS where WEIGHTS was expected",
+        "site-5": "sent a DXO of kind METRICS where WEIGHTS was expected",
         "site-6": "failed with NVFlare's return code BAD_TASK_DATA; log.txt of the job there says why, such as a full disk",
         "site-7": "sent a reply that cannot be decoded (ValueError)",
         "site-8": "sent references to arrays in the place of arrays",
