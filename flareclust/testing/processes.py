@@ -156,7 +156,6 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
         why = "takes no usual arguments, so nobody can see what it does with odd ones; give them defaults"
         watch.found[f"{watch.path} {why}"] = None
     texts = [value for value in odd if isinstance(value, str) and value]
-    kinds = {texts[0], *texts[-3:]}  # one path is enough beside all values, or this takes minutes
     for start in starts:
         each = product(named, enumerate(odd))
         taken = {(name, i) for name, (i, value) in each if watch.constructs(f"an odd {name}", start | {name: value})}
@@ -168,7 +167,7 @@ def _construct(watch: _Watch, known: Mapping[str, Parameter], odd: Sequence[Any]
             for group in {frozenset(fits), frozenset(others), frozenset(blank)} - {frozenset()}:
                 alike = start | dict.fromkeys(group, text)
                 watch.constructs(f"odd {' and '.join(sorted(group))}", alike)
-                for name, value in product(group, odd if text in kinds else ()):
+                for name, value in product(group, odd):
                     watch.constructs(f"an odd {name} beside {text}", alike | {name: value})
 
 

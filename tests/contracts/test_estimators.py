@@ -99,8 +99,8 @@ def test_scikit_learns_checks_of_gaps_and_directions(name, setting, value):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in DIFFERENT if name != "DPGMM"]
-)  # 25 s of noise; the checks above have it, with two sites
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "DPGMM")) for name in DIFFERENT]
+)
 def test_scikit_learns_checks_with_defaults_pass_unless_sites_have_too_few_rows(name):
     estimator = make(name)
     every = [getattr(check, "func", check).__name__ for _, check in estimator_checks_generator(estimator)]
