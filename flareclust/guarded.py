@@ -8,7 +8,7 @@ import runpy
 import sys
 from pathlib import Path
 
-from flareclust.platform import file_guard, session
+from flareclust.platform.session import guard
 from flareclust.sites.running import RELAY, note_protection
 
 
@@ -16,13 +16,11 @@ def _main() -> None:
     """Run the module that the first argument names, with the arguments after it, as `python -m` would."""
     if len(sys.argv) < 2:
         sys.exit("usage: python -m flareclust.guarded MODULE [ARGUMENT ...]; MODULE is a program of NVFlare")
-    file_guard.install()
-    session.guard_downloads()
-    if (problem := file_guard.problem()) is not None:
+    if (problem := guard()) is not None:
         sys.exit(f"{sys.argv[1]} {problem}")
     del sys.argv[0]
     if sys.argv[0] == RELAY and "-m" in sys.argv[:-1]:
-        note_protection(Path(sys.argv[sys.argv.index("-m") + 1]), file_guard.problem())
+        note_protection(Path(sys.argv[sys.argv.index("-m") + 1]), problem)
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

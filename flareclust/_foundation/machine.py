@@ -1,6 +1,7 @@
-"""What this process may use of its machine: processor cores and memory, less where its container or service is limited."""
+"""What this process may use of its machine: cores and memory, less where its container or service is limited; and who answers."""
 
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -21,6 +22,13 @@ def usable_cores() -> int:
     """Return how many cores this process may use: those that it may run on, or less where its container or service has a quota."""
     own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(own, *map(int, _group_quotas()), sys.maxsize))
+
+
+def answers(host: str, port: int, timeout: float = 1) -> bool:
+    """Return whether somebody takes connections at a port within so many seconds."""
+    with suppress(OSError), socket.create_connection((host, port), timeout=timeout):
+        return True
+    return False
 
 
 def _group_limits(own: Path = _OWN, root: Path = _ROOT) -> Iterator[int]:

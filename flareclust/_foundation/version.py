@@ -29,13 +29,8 @@ def fits(needed: str, installed: str) -> bool:
 
 def misfit(needed: str, installed: str) -> str:
     """Return why a job does not run here, in words that follow the name of the site or server."""
-    number, own = shown_version(needed), installed.partition("+")[0]
+    stated, own = _VERSION.fullmatch(needed), installed.partition("+")[0]
+    number = stated[1] if stated else "another version"  # texts that leave this machine repeat no others
     if number == own:
         return f"has flareclust {own} with other messages than the flareclust {number} of the job's lead"
     return f"has flareclust {own} where the job needs {number}"
-
-
-def shown_version(needed: str) -> str:
-    """Return the version that a job states, for a text that leaves this machine; other words where it is no version."""
-    stated = _VERSION.fullmatch(needed)
-    return stated[1] if stated else "another version"

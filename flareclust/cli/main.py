@@ -18,7 +18,7 @@ from flareclust._foundation.extras import require
 from flareclust._foundation.version import __version__
 from flareclust.cli.advise import advise
 from flareclust.cli.backup import backup, prune, restore
-from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
+from flareclust.cli.entry import PlainFormatter, quieten, run_app, say, served
 from flareclust.cli.fetch import fetch
 from flareclust.cli.init import init
 from flareclust.cli.personalise import personalise
@@ -30,7 +30,6 @@ from flareclust.cli.site import site_app
 from flareclust.cli.stability import stability
 from flareclust.cli.status import status
 from flareclust.cli.sweep import sweep
-from flareclust.cli.ui import served
 from flareclust.cli.withdraw import withdraw
 
 app = typer.Typer(

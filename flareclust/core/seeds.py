@@ -108,7 +108,7 @@ def _more_seeds(
             break
         rows, points = candidates_of(X, mass, X[chosen[found - 1]], closest, ends, line)
         _seeds_with(own, X, mass, tiles, points, closest, sums)
-        best = best_candidate(sums)
+        best = _best_candidate(sums)
         chosen[found] = rows[best]
         total = 0.0
         for t in range(ends.shape[0]):
@@ -424,7 +424,7 @@ def candidates_of(
 
 
 @kernel()
-def best_candidate(sums: FloatArray) -> int:
+def _best_candidate(sums: FloatArray) -> int:
     """Return the candidate with the least sum; the sums' first line is the seed's."""
     best, least = 0, np.inf
     for t in range(sums.shape[0] - 1):
@@ -458,7 +458,7 @@ def more_seeds(
             break
         rows, points = candidates_of(X, weights, X[chosen[found - 1]], closest, ends, uniforms[line])
         seeds_with(X, weights, tiles, points, closest, sums)
-        best = best_candidate(sums)
+        best = _best_candidate(sums)
         chosen[found] = rows[best]
         total = 0.0
         for t in range(ends.shape[0]):

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from flareclust._foundation.errors import JobFailed, UserError
+from flareclust._foundation.machine import answers
 from flareclust.core import compiled
 from flareclust.data.partition_specs import parse
 from flareclust.data.tables import SUFFIXES
@@ -25,7 +26,7 @@ from flareclust.platform.poc import processes as poc_processes
 from flareclust.platform.poc import state as poc_state
 from flareclust.platform.poc.processes import free_port
 from flareclust.platform.process_tree import ended
-from flareclust.platform.session import answers, connected_sites, open_session
+from flareclust.platform.session import connected_sites, open_session
 
 _CONNECT_SECONDS = 90.0
 _POLL_SECONDS = 0.25

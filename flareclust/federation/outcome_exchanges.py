@@ -38,6 +38,10 @@ _CHANGES = {
 }
 
 
+#: So many rounds behind the last one are the latest that profiles and outcomes ask in.
+LATEST = shallow_tree.DEPTH + 1
+
+
 def outcomes_of_clusters(
     exchanges: Exchanges, round_: Round[Any], job: "ServerJob", form: OutcomeForm
 ) -> tuple[Message, list[str]]:

@@ -33,7 +33,7 @@ from flareclust.core.outcomes import OutcomeForm
 from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
 from flareclust.federation.exchanges import Ask, ExchangeRequest, Exchanges, OnRound, Sampling, SecureExchanges
-from flareclust.federation.outcome_exchanges import outcomes_of_clusters
+from flareclust.federation.outcome_exchanges import LATEST, outcomes_of_clusters
 from flareclust.federation.profile_exchanges import describe_clusters
 from flareclust.federation.rows_read import READ, reading_steps
 from flareclust.federation.server import ServerJob
@@ -170,14 +170,14 @@ def _rows_read(exchanges: Exchanges, round_: Round[Any], job: ServerJob) -> Mess
     if not steps:
         return {}
     before, exchanges.undescribed = exchanges.undescribed, {}
-    asked = Round[Any](step=steps[0], index=round_.index)
+    asked = Round[Any](step=steps[0], index=round_.index + LATEST)  # sites may refuse a round before the last one
     try:
         replies = exchanges.describe(ExchangeRequest(job.schema(asked.step), asked.step, asked, [], {}))
     except (JobFailed, BadMessage):
         return {}
     finally:
         exchanges.undescribed = before
-    exchanges.record(asked.step, replies, round_.index, 0.0, {})
+    exchanges.record(asked.step, replies, asked.index, 0.0, {})
     numbers = np.array([[reply[name] for name in READ.fields] for reply in replies.values()])
     sites = [] if ALL in replies else list(replies)
     return {keys.ROWS_READ: numbers, keys.ROWS_READ_SITES: np.array(sites, dtype=np.str_)}

@@ -4,10 +4,11 @@ Each is imported when it is asked for, since some bring all of NVFlare's client,
 what may go when NVFlare has mended it, stands in tests/unit/platform/test_canaries.py.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pkgutil import resolve_name
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 #: By module, the names that are called here as there.
@@ -73,6 +74,7 @@ _OTHERS: Mapping[str, str] = MappingProxyType(
         "simulator_runner": "nvflare.private.fed.app.simulator.simulator_runner",
         "simulator_worker": "nvflare.private.fed.app.simulator.simulator_worker",
         "stream_utils": "nvflare.fuel.f3.streaming.stream_utils",
+        "waiter_utils": "nvflare.fuel.utils.waiter_utils",
     }
 )
 
@@ -93,6 +95,11 @@ def unprotected(what: str, why: object) -> str:
         f"cannot {what} ({why}): NVFlare {version('nvflare')} is not the version that this flareclust protects; install the "
         "one that it requires, and start this process anew"
     )
+
+
+def wait_by_steady_clock() -> None:
+    """Let this process wait for messages as long as it says: where the wall clock is set back, NVFlare waits so much longer."""
+    optional("waiter_utils", SimpleNamespace()).time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
 
 
 def __getattr__(name: str) -> Any:

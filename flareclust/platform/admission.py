@@ -29,7 +29,7 @@ from nvflare.lighter.tool_consts import NVFLARE_SIG_FILE, NVFLARE_SUBMITTER_CRT_
 from flareclust._foundation.certificates import certificate_problem, ends_soon
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust._foundation.settings_file import LONGEST_JSON
-from flareclust.platform import file_guard, peers
+from flareclust.platform import _private, file_guard, peers
 from flareclust.platform._private import AuthorizationService, AuthzContext, Person, optional, unprotected
 from flareclust.platform.filters import contents_of, policy_of_site
 from flareclust.privacy.job_folder import run_dir
@@ -133,6 +133,7 @@ class _Gate(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         file_guard.install()  # before this process, or that of a job, has a connection
+        _private.wait_by_steady_clock()
         self._watch = Watch()
         self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
 

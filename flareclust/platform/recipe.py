@@ -14,10 +14,9 @@ from flareclust._foundation.errors import UserError
 from flareclust.data.schema.columns import read_schema
 from flareclust.engines.options import JobOptions
 from flareclust.federation.executor import ClusteringExecutor
-from flareclust.platform import file_guard
 from flareclust.platform.job import build_job, installed_plugin
 from flareclust.platform.kit import allow_classes
-from flareclust.platform.session import guard_downloads
+from flareclust.platform.session import guard
 from flareclust.protocol import registry
 from flareclust.sites.config import write_config
 
@@ -36,8 +35,7 @@ class _ClusteringRecipe(Recipe):
         self, job: FedJob, executor: type[ClusteringExecutor], rows: str | None = None, plugins: Sequence[str] = ()
     ) -> None:
         super().__init__(job)
-        guard_downloads()
-        file_guard.install()  # NVFlare's environments open a session in this process
+        guard()  # NVFlare's environments open a session in this process
         self._plugins = plugins
         self._executor = executor
         self.rows = rows

@@ -6,7 +6,6 @@ An open session keeps threads that hold the whole process, so nobody gets one ou
 import json
 import re
 import shutil
-import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout, suppress
 from io import StringIO
@@ -29,7 +28,7 @@ from flareclust._foundation.certificates import certificate_problem, server_ends
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import SharedChange
 from flareclust.platform import file_guard
-from flareclust.platform._private import FileTransferModule
+from flareclust.platform._private import FileTransferModule, wait_by_steady_clock
 
 #: Where a kit says whose it is and where the server is.
 _ADMIN_FILE = Path("startup") / "fed_admin.json"
@@ -46,9 +45,7 @@ def open_session(kit: Path, timeout: float = 10.0) -> Iterator[Session]:
     about = admin_of(kit)
     if (problem := certificate_problem(kit)) is not None:
         raise UserError(f"the kit {kit} {problem}")
-    file_guard.install()
-    guard_downloads()
-    if (problem := file_guard.problem()) is not None:
+    if (problem := guard()) is not None:
         raise UserError(f"this process {problem}")
     session = _connect(kit, about, timeout)
     try:
@@ -128,13 +125,6 @@ def delete_job(session: Session, job: str) -> None:
 def connected_sites(session: Session) -> list[str]:
     """Return the names of the sites that the server can reach now, in their order. Raises as `server_status`."""
     return sorted(str(client["client_name"]) for client in server_status(session).get("clients", []))
-
-
-def answers(host: str, port: int, timeout: float = 1) -> bool:
-    """Return whether somebody takes connections at a port within so many seconds."""
-    with suppress(OSError), socket.create_connection((host, port), timeout=timeout):
-        return True
-    return False
 
 
 #: One for the process, whose standard output all threads share.
@@ -222,7 +212,15 @@ class _PathOutside(ValueError):
     """A server named a file or a transfer that would lie outside of the folder for downloads."""
 
 
-def guard_downloads() -> None:
+def guard() -> str | None:
+    """Guard messages, waits and downloads of this process; return why messages cannot be, in words that follow its name."""
+    file_guard.install()
+    wait_by_steady_clock()
+    _guard_downloads()
+    return file_guard.problem()
+
+
+def _guard_downloads() -> None:
     """Keep what this process downloads in the folder for it, whatever names the server gives; may be called again.
 
     In NVFlare's answers the server names the files, the transfer and, if it likes, the folder with the result, and NVFlare makes

@@ -18,9 +18,8 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import COMMANDS, Option
-from flareclust.cli.entry import quieten
+from flareclust.cli.entry import quieten, served
 from flareclust.cli.settings import parse_settings, takes
-from flareclust.cli.ui import served
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms, executors
 from tests.patience import PATIENCE

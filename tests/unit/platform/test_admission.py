@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import time
 import zipfile
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,8 +17,10 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import FLContextKey, ReservedKey, ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import make_reply
+from nvflare.apis.signal import Signal
 from nvflare.apis.workspace import Workspace
 from nvflare.fuel.sec.authz import AuthorizationService
+from nvflare.fuel.utils import waiter_utils
 from nvflare.fuel.utils.config import ConfigFormat
 from nvflare.private.fed.utils.app_deployer import AppDeployer
 
@@ -37,6 +41,7 @@ CONFIG = ["config/config_fed_client.json", "config/config_fed_server.json"]
 #: How NVFlare knows the format of a configuration, beside .json.
 OTHER_FORMATS = sorted(set(ConfigFormat.config_ext_formats()) - {".json"})
 
+HOUR = 3600.0
 SIGNED = [".__nvfl_sig.json", ".__nvfl_submitter.crt", "config/.__nvfl_sig.json", "config/.__nvfl_submitter.crt"]
 
 
@@ -248,6 +253,15 @@ def test_components_of_kits_protect_their_process(monkeypatch):
     ServerValidator()
     SiteTaskPolicy()
     assert installed == [True] * 3
+
+
+@pytest.mark.parametrize("component", [SiteDeployer, ServerValidator])
+def test_a_clock_that_is_set_back_keeps_no_process_waiting(component, monkeypatch):
+    monkeypatch.setattr(waiter_utils, "time", time)
+    component()
+    clock = iter([HOUR] + [0.0] * 100)
+    monkeypatch.setattr(time, "time", lambda: next(clock))
+    assert waiter_utils.conditional_wait(Event(), 0.05, Signal()) == waiter_utils.WaiterRC.TIMEOUT
 
 
 def test_a_refusal_has_no_path_of_the_kit(kit, unpacked, monkeypatch):

@@ -34,7 +34,7 @@ MAY_GO = {
     "launcher": "_Handle of platform/launcher.py, when a site's killed process does not end everybody's job; the list of variables, "
     "when NVFlare passes on a list of its own",
     "filters": "EveryScope of platform/filters.py, when NVFlare gives each job the scope that it was let in with, in the simulator, too",
-    "session": "guard_downloads of platform/session.py, when NVFlare checks the names that a server gives to downloads; _close, when a "
+    "session": "_guard_downloads of platform/session.py, when NVFlare checks the names that a server gives to downloads; _close, when a "
     "session that is closed ends connections that come to be meanwhile",
     "log_streaming": "platform/log_streaming.py, when NVFlare streams listed files only and makes no paths of what a site sends",
     "simulated": "platform/simulated.py, when NVFlare's simulator gives each process its own name and starts sites without a second's wait",
@@ -42,6 +42,7 @@ MAY_GO = {
     "that have sent tensors",
     "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace; _start_jobs, when NVFlare's server "
     "goes on to start jobs after an error",
+    "_private": "wait_by_steady_clock of platform/_private.py, when NVFlare's waits go by time.monotonic",
     "job_monitor": "the words in platform/job_monitor.py and simulator_watch.py, when NVFlare's API says why a job failed",
     "executor": "handle_event of federation/nvflare_executor.py, when arrays travel in the reply itself by a setting",
 }
@@ -249,6 +250,7 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     ),
     "simulator_worker": ("simulated", all_of(has("time", "parse_arguments"), lambda value: takes("args")(value.main))),
     "stream_utils": ("simulated", has("MILLION", "sid_base")),
+    "waiter_utils": ("_private", lambda value: "start = time.time()" in inspect.getsource(value.conditional_wait)),
 }
 
 

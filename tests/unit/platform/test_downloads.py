@@ -6,15 +6,15 @@ import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
 
-from flareclust.platform.session import _is_inside, _PathOutside, guard_downloads
+from flareclust.platform.session import _guard_downloads, _is_inside, _PathOutside
 
 TRANSFER = "6f5b0d43-10f7-4c2c-9a0e-2d7a6f0a9b11"
 
 
 @pytest.fixture
 def module(tmp_path):
-    guard_downloads()
-    guard_downloads()
+    _guard_downloads()
+    _guard_downloads()
     return FileTransferModule(upload_dir=str(tmp_path), download_dir=str(tmp_path))
 
 

@@ -244,7 +244,7 @@ def failing(kit, monkeypatch):
             def close(self):
                 closed.append(self)
 
-        session.guard_downloads()  # of NVFlare's own session
+        session._guard_downloads()  # of NVFlare's own session
         monkeypatch.setattr(session, "Session", Failing)
         try:
             with session.open_session(kit):
@@ -297,7 +297,7 @@ def test_a_connection_that_comes_to_be_while_its_session_closes_is_ended(kit, mo
             self.driver.shutdown()
             assert ended.wait(PATIENCE)
 
-    session.guard_downloads()  # of NVFlare's own session
+    session._guard_downloads()  # of NVFlare's own session
     monkeypatch.setattr(session, "Session", Reconnecting)
     with session.open_session(kit):
         assert not ended.is_set()

@@ -5,7 +5,10 @@ import pytest
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Message
+from flareclust.core.outcomes import OutcomeForm
 from flareclust.data.tables import RowsRead, Table
+from flareclust.engines.inprocess import run_inprocess
+from flareclust.engines.options import JobOptions
 from flareclust.federation.site import answer
 from flareclust.privacy.enforcement import PolicyEnforcer
 from flareclust.privacy.policy import Policy
@@ -48,6 +51,24 @@ def test_a_site_says_it_once():
         gate.check_request(StepName.ROWS_READ, 6, {})
     for again in range(5):  # the exchange takes the place of no other
         gate.check_request(StepName.PROFILE_BINS, 7 + again, task)
+
+
+@pytest.mark.parametrize("secure_sums", [False, True])
+def test_sites_with_a_policy_are_asked_in_no_earlier_round_than_before(secure_sums):
+    rng = np.random.default_rng(0)
+    numbers = OutcomeForm("time", every=30.0, until=300.0).numbers
+    tables = {}
+    for site in ("east", "north", "west"):
+        died = np.column_stack([rng.uniform(0, 300, len(ROWS)), rng.integers(2, size=len(ROWS))])
+        read = RowsRead(len(ROWS) + 20, 20)
+        tables[site] = Table(ROWS, schema="agreed", rows_read=read, outcomes=died, outcome_form=tuple(numbers.tolist()))
+    options = JobOptions(k=2, secure_sums=secure_sums, outcomes=tuple(numbers.tolist()))
+    done = run_inprocess(get("lloyd"), {"table_schema": "agreed"}, tables, options).rounds
+    gate, steps = PolicyEnforcer(Policy(min_count=10)), [str(record["step"]) for record in done]
+    for record in done[steps.index(StepName.ASSESS) :]:
+        gate.check_request(str(record["step"]), record["round"], {})
+    assert steps[-1] == StepName.ROWS_READ
+    assert StepName.OUTCOME_COUNTS in steps
 
 
 def test_nobody_is_asked_under_differential_privacy():
