@@ -34,7 +34,7 @@ _KINDS: Sequence[tuple[frozenset[str], tuple[float, ...]]] = (
 _SUBSTANCES: Mapping[float, tuple[str, ...]] = {
     18.0: ("glu", "glc", "zucker"),
     38.67: ("chol", "ldl", "hdl"),
-    88.4: ("creat", "kreat"),
+    88.4: ("crea", "krea"),
 }
 LABORATORY = tuple(_SUBSTANCES)
 

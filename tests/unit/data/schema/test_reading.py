@@ -153,11 +153,17 @@ def test_decimal_points_are_recognised_where_the_mapping_has_commas(tmp_path):
     assert found == ['size: 1 cell is no number, first in row 1 (with a decimal point? decimal: "." in the mapping)']
 
 
-@pytest.mark.parametrize(("name", "factors"), [("hb", "0.1"), ("Glucose", "0.1 or 0.0555556")])
+@pytest.mark.parametrize(("name", "factors"), [("hb", "0.1"), ("Glucose", "0.0555556 or 0.1")])
 def test_factors_of_laboratory_values_are_of_columns_named_like_them(tmp_path, name, factors):
     schema = TableSchema(columns={name: {"type": "number", "unit": "g/dl", "range": [4, 20]}})
     found, _ = faults(tmp_path, f"{name}\n" + "125\n123\n109\n140\n", schema=schema)
     assert f"another unit? factor: {factors} in the mapping leaves 0" in found[0]
+
+
+def test_the_factor_of_a_columns_substance_is_named_before_powers_of_ten(tmp_path):
+    schema = TableSchema(columns={"crea": {"type": "number", "unit": "µmol/l", "range": [20, 1000]}})
+    found, _ = faults(tmp_path, "crea\n0.8\n1.1\n0.9\n1.3\n", schema=schema)
+    assert "another unit? factor: 88.4 or 100 in the mapping leaves 0; look which unit the table has" in found[0]
 
 
 def test_missing_and_misnamed_columns_together(tmp_path):
