@@ -305,7 +305,7 @@ class ColumnReader(_Reader):
         if not self._outside or not self._counts["range"] >= _ENOUGH or fewest > _FEWER * self._counts["range"]:
             return ""
         best = [factor for factor in self._factors if self._outside[factor] == fewest]
-        best.sort(key=lambda f: (max(f, 1 / f) not in LABORATORY, abs(np.log(f))))  # of its substance, then nearest to 1
+        best.sort(key=lambda f: (max(f, 1 / f) not in LABORATORY, abs(np.log(f))))  # its substance first
         nearest = [f"{factor:.6g}" for factor in best[:_NAMED]]
         which = "; look which unit the table has" if len(nearest) > 1 else ""
         return f"another unit? factor: {' or '.join(nearest)} in the mapping leaves {fewest}{which}"
