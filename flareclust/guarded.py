@@ -20,7 +20,7 @@ def _main() -> None:
         sys.exit(f"{sys.argv[1]} {problem}")
     del sys.argv[0]
     if sys.argv[0] == RELAY and "-m" in sys.argv[:-1]:
-        note_protection(Path(sys.argv[sys.argv.index("-m") + 1]), problem)
+        note_protection(Path(sys.argv[sys.argv.index("-m") + 1]), None)
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
 

@@ -1,4 +1,4 @@
-"""What this process may use of its machine: cores and memory, less where its container or service is limited; and who answers."""
+"""What this process may use of its machine: cores and memory, less where its container or service is limited; and whether a port answers."""
 
 import os
 import socket

@@ -1,20 +1,17 @@
-"""How a command line logs and ends: what others log stays off the terminal, one line says what went wrong, and an exit code; and programs
-that serve pages until they are ended."""
+"""How a command line logs and ends: what others log stays off the terminal, one line says what went wrong, and an exit code."""
 
 import logging
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import typer
 
 from flareclust._foundation.display import printable, shortened
 from flareclust._foundation.errors import FlareclustError, TableFaults, UserError
 from flareclust._foundation.interrupts import ENDING
-from flareclust._foundation.machine import answers
 from flareclust.cli.sweep import Interrupted
 
 #: What a shell reports for a program ended by Ctrl-C; typer exits with it too.
@@ -117,25 +114,3 @@ def quieten(handler: logging.Handler) -> None:
 def _complain(text: str, code: int) -> int:
     typer.echo(f"error: {text}", err=True)
     return code
-
-
-#: Seconds between two questions whether a port answers.
-_PAUSE = 0.2
-
-
-def served(command: Sequence[str], port: int, lines: Sequence[str]) -> int:
-    """Run a program until it ends, print lines once it answers at a port of this machine, and return its exit code.
-
-    Ctrl-C ends it, too: an interrupt of this process, however it came, is passed on.
-    """
-    process = subprocess.Popen(command)
-    try:
-        while process.poll() is None and not answers("127.0.0.1", port):
-            time.sleep(_PAUSE)
-        if process.poll() is None:
-            typer.echo("\n".join(lines))
-        return process.wait()
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()

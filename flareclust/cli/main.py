@@ -5,7 +5,10 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 the job f
 
 import json
 import logging
+import subprocess
 import sys
+import time
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
@@ -15,10 +18,11 @@ import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require
+from flareclust._foundation.machine import answers
 from flareclust._foundation.version import __version__
 from flareclust.cli.advise import advise
 from flareclust.cli.backup import backup, prune, restore
-from flareclust.cli.entry import PlainFormatter, quieten, run_app, say, served
+from flareclust.cli.entry import PlainFormatter, quieten, run_app, say
 from flareclust.cli.fetch import fetch
 from flareclust.cli.init import init
 from flareclust.cli.personalise import personalise
@@ -273,7 +277,29 @@ def _ui(
     if problem := port_problem(port):
         raise UserError(f"port {port} cannot be used ({problem}); give another one with --port")
     pages = pages_of(uri, in_experiment or usual_experiment(), port)
-    raise typer.Exit(served(command, port, [*(f"{what}: {page}" for what, page in pages.items()), "Ctrl-C ends it"]))
+    raise typer.Exit(_served(command, port, [*(f"{what}: {page}" for what, page in pages.items()), "Ctrl-C ends it"]))
+
+
+#: Seconds between two questions whether a port answers.
+_PAUSE = 0.2
+
+
+def _served(command: Sequence[str], port: int, lines: Sequence[str]) -> int:
+    """Run a program until it ends, print lines once it answers at a port of this machine, and return its exit code.
+
+    Ctrl-C ends it, too: an interrupt of this process, however it came, is passed on.
+    """
+    process = subprocess.Popen(command)
+    try:
+        while process.poll() is None and not answers("127.0.0.1", port):
+            time.sleep(_PAUSE)
+        if process.poll() is None:
+            typer.echo("\n".join(lines))
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
 
 
 @app.callback(invoke_without_command=True)

@@ -30,11 +30,11 @@ _KINDS: Sequence[tuple[frozenset[str], tuple[float, ...]]] = (
     (frozenset(("c", "f", "°c", "°f", "celsius", "fahrenheit")), (1.8,)),
 )
 
-#: Factors between units of laboratory values, and how names of columns with them have it: glucose, cholesterol, creatinine.
+#: Factors between units of laboratory values, and patterns in names of columns with them: glucose, cholesterol, creatinine.
 _SUBSTANCES: Mapping[float, tuple[str, ...]] = {
     18.0: ("glu", "glc", "zucker"),
     38.67: ("chol", "ldl", "hdl"),
-    88.4: ("crea", "krea"),
+    88.4: ("(?<!pan)(?<!in)(?<!de)[ck]rea",),  # no pancreas, increase or decrease
 }
 LABORATORY = tuple(_SUBSTANCES)
 
@@ -171,7 +171,7 @@ def goes_with(factor: float, unit: str) -> bool:
 def of_substance(factor: float, name: str) -> bool:
     """Return whether a factor between units may be that of a column: one of a laboratory value is of columns named like it."""
     parts = _SUBSTANCES.get(max(factor, 1 / factor))
-    return parts is None or any(part in name.casefold() for part in parts)
+    return parts is None or any(re.search(part, name.casefold()) for part in parts)
 
 
 def code_cells(values: FloatArray) -> BoolArray:

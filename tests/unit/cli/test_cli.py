@@ -18,7 +18,8 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.options import COMMANDS, Option
-from flareclust.cli.entry import quieten, served
+from flareclust.cli.entry import quieten
+from flareclust.cli.main import _served
 from flareclust.cli.settings import parse_settings, takes
 from flareclust.data.datasets import names
 from flareclust.protocol.registry import algorithms, executors
@@ -301,7 +302,7 @@ def test_jobs_export_writes_a_job_whose_classes_load(command, tmp_path):
 
 @pytest.mark.parametrize(("store", "words"), [(False, "no MLflow store"), (True, "port 5056 cannot be used")])
 def test_ui_says_what_it_cannot_show(command, tmp_path, monkeypatch, store, words):
-    monkeypatch.setattr("flareclust.cli.main.served", lambda *given: pytest.fail("was started"))
+    monkeypatch.setattr("flareclust.cli.main._served", lambda *given: pytest.fail("was started"))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     if store:
         (tmp_path / "runs.db").touch()
@@ -315,7 +316,7 @@ def test_ui_says_what_it_cannot_show(command, tmp_path, monkeypatch, store, word
 def test_ui_runs_mlflow_and_prints_the_address_once_it_answers(command, store, monkeypatch):
     calls = []
     monkeypatch.setattr(os, "environ", dict(os.environ))  # what the command adds is for the program that it runs
-    monkeypatch.setattr("flareclust.cli.main.served", lambda *given: calls.append(given) or 0)
+    monkeypatch.setattr("flareclust.cli.main._served", lambda *given: calls.append(given) or 0)
     done = command("ui", "--port", "5055", "--uri", store)
     assert (done.code, done.err) == (0, "")
     ((argv, port, lines),) = calls
@@ -344,9 +345,9 @@ def test_lines_are_printed_once_a_port_answers_and_not_where_the_program_ends_be
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.echo", say)
-        assert served([sys.executable, "-c", "\n".join(lines)], port, ["page: here", "Ctrl-C ends it"]) == 0
+        assert _served([sys.executable, "-c", "\n".join(lines)], port, ["page: here", "Ctrl-C ends it"]) == 0
         assert shown == ["page: here\nCtrl-C ends it"]
-        assert served([sys.executable, "-c", "raise SystemExit(3)"], port, ["page: here"]) == 3
+        assert _served([sys.executable, "-c", "raise SystemExit(3)"], port, ["page: here"]) == 3
     assert len(shown) == 1
 
 

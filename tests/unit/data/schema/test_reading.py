@@ -160,10 +160,14 @@ def test_factors_of_laboratory_values_are_of_columns_named_like_them(tmp_path, n
     assert f"another unit? factor: {factors} in the mapping leaves 0" in found[0]
 
 
-def test_the_factor_of_a_columns_substance_is_named_before_powers_of_ten(tmp_path):
-    schema = TableSchema(columns={"crea": {"type": "number", "unit": "µmol/l", "range": [20, 1000]}})
-    found, _ = faults(tmp_path, "crea\n0.8\n1.1\n0.9\n1.3\n", schema=schema)
-    assert "another unit? factor: 88.4 or 100 in the mapping leaves 0; look which unit the table has" in found[0]
+@pytest.mark.parametrize(
+    ("name", "factors"),
+    [("crea", "88.4 or 100"), ("S-Kreatinin", "88.4 or 100"), ("pancreas", "100"), ("increase", "100")],
+)
+def test_the_factor_of_a_columns_substance_is_named_before_powers_of_ten(tmp_path, name, factors):
+    schema = TableSchema(columns={name: {"type": "number", "unit": "µmol/l", "range": [20, 1000]}})
+    found, _ = faults(tmp_path, f"{name}\n0.8\n1.1\n0.9\n1.3\n", schema=schema)
+    assert f"another unit? factor: {factors} in the mapping leaves 0" in found[0]
 
 
 def test_missing_and_misnamed_columns_together(tmp_path):
