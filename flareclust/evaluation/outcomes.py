@@ -86,6 +86,11 @@ class ClusterOutcomes:
         return float(self.arrays.get(keys.OUTCOME_NOISE, 0.0))
 
     @property
+    def changed(self) -> bool:
+        """Return whether numbers of rows have noise, or sites round them: intervals and tests would take that for chance."""
+        return bool(self.noise or (self.form.kind != "number" and self.arrays.get(keys.OUTCOME_ADJUSTED, 0)))
+
+    @property
     def name(self) -> str:
         """Return what the outcome is called."""
         return self._names[0]
@@ -119,11 +124,8 @@ class ClusterOutcomes:
 
     @property
     def bands(self) -> tuple[FloatArray, FloatArray]:
-        """Return the lower and upper ends (k, t) of the 95 % intervals; 1 before the first event, NaN once nobody is left.
-
-        NaN under differential privacy, whose noise they would not know.
-        """
-        if self.noise:
+        """Return the lower and upper ends (k, t) of the 95 % intervals; 1 before the first event, NaN once nobody is left, or of `changed`."""
+        if self.changed:
             return np.full(self.survival.shape, np.nan), np.full(self.survival.shape, np.nan)
         n, d, share = self.at_risk, self.counts[1], self.survival
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -180,9 +182,8 @@ class ClusterOutcomes:
         with np.errstate(invalid="ignore"):
             share = count / n
             middle = (share + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
-            reach = (
-                np.nan if self.noise else _Z / (1 + _Z**2 / n) * np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
-            )
+            spread = np.nan if self.changed else np.sqrt(share * (1 - share) / n + _Z**2 / (4 * n**2))
+            reach = _Z / (1 + _Z**2 / n) * spread
         k, t = count.shape
         return {
             "cluster": np.repeat(np.arange(k), t).tolist(),
@@ -207,11 +208,8 @@ class ClusterOutcomes:
         return {name: value.tolist() for name, value in columns.items()}
 
     def tests(self) -> list[OutcomeTest]:
-        """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known.
-
-        None under differential privacy, whose noise a test would take for differences.
-        """
-        if self.noise or int((self.rows > 0).sum()) < 2:
+        """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known; none of `changed`."""
+        if self.changed or int((self.rows > 0).sum()) < 2:
             return []
         if self.form.kind == "number":
             n, _, squares = moments = self.arrays[keys.OUTCOME_MOMENTS]

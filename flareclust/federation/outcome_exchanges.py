@@ -29,13 +29,9 @@ if TYPE_CHECKING:
     from flareclust.federation.server import ServerJob
 
 
-#: What a policy does to outcomes, in words that follow the sites.
-_CHANGES = {
-    "time": "lets out no small numbers, so events count at a time near theirs, and fewer than its floor as none or as many as the floor",
-    "category": "lets out no small numbers, so fewer rows than its floor count as none or as many as the floor",
-    "ordered": "lets out no small numbers, so fewer rows than its floor count as none or as many as the floor",
-    "number": "leaves out rows of no group, and moves values that stand alone in their group towards the others",
-}
+#: What a policy does to numbers of rows, and to values, in words that follow the sites.
+_ROUNDED = "lets out no small numbers, so fewer rows than its floor count as none or as many as the floor{}; they have no intervals and no test"
+_MOVED = "leaves out rows of no group, and moves values alone in their group towards the others; intervals and the test do not allow for that"
 
 
 #: So many rounds behind the last one are the latest that profiles and outcomes ask in.
@@ -68,9 +64,9 @@ def outcomes_of_clusters(
     adjusted = min(_adjusted(replies), len(exchanges.sites))
     if adjusted:
         sites = "a site" if adjusted == 1 else f"{adjusted} sites"
-        texts.append(
-            f"outcomes are not exact: the policy of {sites} {_CHANGES[form.kind]}; intervals and tests do not allow for that"
-        )
+        times = ", and events at a time near theirs" if form.kind == "time" else ""
+        what = _MOVED if form.kind == "number" else _ROUNDED.format(times)
+        texts.append(f"outcomes are not exact: the policy of {sites} {what}")
     assessed = exchanges.assessed or {ALL: exchanges.totals}
     sizes = {site: reply["counts"] for site, reply in assessed.items() if reply}
     left_out, unknown = _not_counted(replies, sizes, len(round_.task["centroids"]))

@@ -49,7 +49,8 @@ def view_of_outcomes(arrays: Mapping[str, Array], row_name: str = "rows") -> Out
     if found is None:
         return None
     unit = f" ({found.unit})" if found.unit else ""
-    why = "it would take noise for differences" if found.noise else "fewer than two clusters have known outcomes"
+    taken = "noise" if found.noise else "rounded numbers"
+    why = f"it would take {taken} for differences" if found.changed else "fewer than two clusters have known outcomes"
     tests = [test.sentence for test in found.tests()] or [f"no test: {why}"]
     notes = list(_notes(found, row_name))
     if found.form.kind == "time":
@@ -77,7 +78,7 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
         what = "cluster" if len(empty) == 1 else "clusters"
         yield f"{what} {', '.join(map(str, empty))}: too few {row_name} with a known outcome at each site to be counted"
     shares = found.form.kind in ("category", "ordered")
-    if shares and not found.noise:
+    if shares and not found.changed:
         yield "each share is shown with its 95 % interval"
     if shares and (found.rows[:, None] * _shares(found) < 5).any():
         yield "some expected numbers are below 5, where the test is not reliable"
@@ -179,7 +180,7 @@ def _curves(found: ClusterOutcomes) -> dict[str, Any]:
             continue
         end = int(there.sum())
         upper, lower = (_steps(x[:end], side[c, :end]) for side in (high, low))
-        band = f"M{'L'.join(upper)}L{'L'.join(reversed(lower))}Z" if upper and lower and not found.noise else ""
+        band = f"M{'L'.join(upper)}L{'L'.join(reversed(lower))}Z" if upper and lower and not found.changed else ""
         path = f"M{'L'.join(_steps(x[:end], found.survival[c, :end]))}"
         lines.append({"path": path, "band": band, "colour": cluster_colour(c, k)})
     marks = [{"x": f"{x[at]:.1f}", "text": f"{times[at]:g}"} for at in _ticks(found)]

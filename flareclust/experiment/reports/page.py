@@ -242,7 +242,7 @@ def _cards(found: Summary) -> list[dict[str, Any]]:
             "telling": [one.text for one in profile_words.telling(profiles, c)],
             "words": found.words(c),
             "rule": None if found.exact is None else profile_words.rule_of(found.exact, c),
-            "such": f"groups of {found.row_name}" if found.floor else found.row_name,
+            "such": found.described_units,
         }
         for c in range(found.result.centroids_found)
     ]
@@ -303,8 +303,7 @@ def _measures(found: Summary) -> Table | None:
         rows.append((f"{found.row_name} assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
-        of = f"groups of {found.row_name}" if found.floor else found.row_name
-        what = f"{of} that a tree of {len(tree.leaves())} leaves puts into their cluster"
+        what = f"{found.described_units} that a tree of {len(tree.leaves())} leaves puts into their cluster"
         rows.append((what, profile_words.percent(tree.accuracy)))
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 

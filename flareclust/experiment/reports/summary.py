@@ -162,6 +162,13 @@ class Summary:
         return floor_of(self.result)
 
     @property
+    def described_units(self) -> str:
+        """Return what a tree and its shares are of: rows, or groups of them where a policy puts these in their place."""
+        if self.floor:
+            return f"groups of {self.row_name}"
+        return self.row_name + " (or groups of them, at sites with a policy)" * (self.result.engine in REMOTE)
+
+    @property
     def counted(self) -> str:
         """Return of which rows sizes are, and of which means and rules; "" where both are of all."""
         if (profiles := self.exact) is None or self.sizes is None:
@@ -237,8 +244,7 @@ class Summary:
         tree = profiles.tree
         if tree is None or len(leaves := tree.leaves()) < 2:
             return
-        fitted = f", fitted to groups of {self.row_name} and not to single ones," if self.floor else ""
-        yield f"a tree of {len(leaves)} leaves{fitted} puts {profile_words.percent(tree.accuracy)} of the {self.row_name} into their cluster; its largest ones:"
+        yield f"a tree of {len(leaves)} leaves puts {profile_words.percent(tree.accuracy)} of the {self.described_units} into their cluster; its largest ones:"
         for c in range(min(len(profiles.rows), MOST_CLUSTERS)):
             if (leaf := profile_words.rule_of(profiles, c)) is not None:
                 yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"

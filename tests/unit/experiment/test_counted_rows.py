@@ -52,10 +52,21 @@ def test_every_view_has_the_rows_and_not_the_groups(groups, capsys):
     assert shown.count(expected) == page.count(expected) == 1
 
 
+@pytest.mark.parametrize("engine", ["poc", "production"])
+def test_of_real_sites_rules_and_the_tree_say_that_they_may_be_of_groups(sites, engine, capsys):
+    here = flareclust.run("lloyd", sites, k=2, seed=1, profile=True, row_name="patients", scale="none")
+    real = replace(here, engine=engine)
+    print_result(real)
+    shown, page = " ".join(capsys.readouterr().out.split()), report_page(real)
+    assert "of the patients (or groups of them, at sites with a policy) into their cluster" in shown
+    assert "of such patients (or groups of them, at sites with a policy) are in it" in page
+    assert "patients (or groups of them, at sites with a policy) that a tree of" in page
+
+
 def test_rules_and_the_tree_say_that_they_are_of_groups(groups, capsys):
     print_result(groups)
     shown, page = " ".join(capsys.readouterr().out.split()), report_page(groups)
-    assert "leaves, fitted to groups of patients and not to single ones, puts" in shown
+    assert re.search(r"a tree of \d+ leaves puts \d+ % of the groups of patients into their cluster", shown)
     assert "of such groups of patients are in it" in page
     assert "groups of patients that a tree of" in page
 
