@@ -1,7 +1,6 @@
 """Federations of the differentially private algorithms: clusters, budgets, bounds, and figures on S1."""
 
 import json
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -131,12 +130,14 @@ def test_bounds_that_nothing_can_be_computed_with_are_refused_by_the_site_that_h
 def test_a_federation_with_extreme_bounds_ends_with_centroids_within_them(name, bounds, d, rng):
     low, high = bounds
     rows = {site: np.clip(rng.uniform(low, high, size=(40, d)), low, high) for site in ("a", "b")}
-    result = flareclust.run(name, rows, k=3, epsilon=8.0, policy=policy(bounds=bounds, epsilon=8.0, budget=8.0))
-    few = r"times as many rows|hardly more rows than noise explains|not clearly better than a single mean of all rows|noise alone makes up to"
-    assert all(re.search(few, text) for text in result.warnings)  # eighty rows are few
-    assert ((result.centroids >= low) & (result.centroids <= high)).all()
+    for epsilon in (8.0, 1000.0):
+        own = policy(bounds=bounds, epsilon=epsilon, budget=epsilon)
+        result = flareclust.run(name, rows, k=3, epsilon=epsilon, policy=own)
+        assert ((result.centroids >= low) & (result.centroids <= high)).all()
+    assert all("noise alone makes up to" in text for text in result.warnings)  # a component of few rows
     away = (np.concatenate(list(rows.values()))[:, None] - result.centroids) / (high - low)
-    assert 0.25 < result.metrics["inertia"] / (high - low) ** 2 / (away**2).sum(axis=2).min(axis=1).sum() < 4
+    # Of so large an epsilon hardly any noise is left; of 8 noise alone may make a fifth of the inertia, or five times it.
+    assert 0.8 < result.metrics["inertia"] / (high - low) ** 2 / (away**2).sum(axis=2).min(axis=1).sum() < 1.25
 
 
 # The real sets
