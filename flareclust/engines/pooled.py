@@ -1,16 +1,17 @@
 """Not a federation: the baselines, which see all rows at once."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from types import MappingProxyType
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust._foundation.validation import check_int, size_problem
 from flareclust.core import assessment
 from flareclust.core.kpod import SCALES, location_and_scale
@@ -20,6 +21,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
 from flareclust.preparation import alignment
 from flareclust.preparation import result as different_result
+from flareclust.preparation.categories import scaled_together
 from flareclust.preparation.columns import gather
 from flareclust.protocol.columns import Columns
 from flareclust.protocol.outcome import Outcome
@@ -34,6 +36,8 @@ class CentralParams(Params):
         None, "Starts; the best one counts. None for 10 up to k = 20 and k / 2 above.", ge=1, le=MOST_STARTS
     )
     max_iter: int = both(300, "Iterations of a start, at the most.", ge=1, le=MOST_ITERATIONS)
+    scale: Annotated[str, OneOf(SCALES)] = both("none", "Whether columns are scaled first to mean 0 and variance 1.")
+    categories: list[list[int]] | None = both(None, "Columns of 0 and 1 of each category, which are scaled as one.")
 
 
 class KPodParams(Params):
@@ -45,10 +49,7 @@ class KPodParams(Params):
     )
     instead: ClassVar[Mapping[str, str]] = MappingProxyType({"standardize": "say scale=standard"})
 
-    scale: Annotated[str, OneOf(SCALES)] = both(
-        "none",
-        "How columns are scaled first: to mean 0 and variance 1 of their entries that are there (standard), or not at all.",
-    )
+    scale: Annotated[str, OneOf(SCALES)] = both("none", "Whether columns are scaled first to mean 0 and variance 1.")
 
 
 def run_pooled(
@@ -92,13 +93,17 @@ def run_pooled(
         centroids = different
     seconds = perf_counter() - started
     arrays = {"centroids": centroids}
+    own = _scaling(X, **settings)
     if columns is None:
-        found, sums = assessment.assessment_sums(X, centroids)
-        metrics = assessment.label_free_metrics(centroids, sums)
+        arrays |= own.sent()
+        found, sums = assessment.assessment_sums(own.scaled(X), own.scaled(centroids))
+        metrics = assessment.label_free_metrics(own.scaled(centroids), sums)
     else:
-        arrays |= _about_gaps(columns, X, centroids, scaled=settings["scale"] == "standard")
+        columns = replace(columns, mean=own.mean, deviation=own.deviation)
+        arrays |= columns.kept() | columns.sent() | {different_result.MASK: ~np.isnan(centroids)}
+        arrays |= {} if own.mean is None else {different_result.STANDARDIZED: np.array(True)}
         found = different_result.place_rows(algorithm.name, params, arrays, X)
-        metrics = _metrics_of_known(columns, {site: X[index[site]] for site in tables}, arrays)
+        metrics = _metrics_of_known(columns, {site: X[index[site]] for site in tables}, centroids)
     return Outcome(
         arrays=arrays,
         metrics=metrics if options.assess else {},
@@ -124,25 +129,15 @@ def _few_different(X: FloatArray, k: int) -> FloatArray | None:
     return np.where(gaps > 0, np.nan, values)
 
 
-def _about_gaps(columns: Columns, X: FloatArray, centroids: FloatArray, *, scaled: bool) -> Message:
-    """Return what the result says about its columns, as that of a federation with different columns does."""
-    kept = columns.kept() | columns.sent() | {different_result.MASK: ~np.isnan(centroids)}
-    if scaled:
-        mean, deviation = location_and_scale(X)
-        kept |= {"mean": mean, "deviation": deviation, different_result.STANDARDIZED: np.array(True)}
-    return kept
-
-
-def _metrics_of_known(columns: Columns, rows: Mapping[str, FloatArray], arrays: Message) -> dict[str, float | None]:
+def _metrics_of_known(
+    columns: Columns, rows: Mapping[str, FloatArray], centroids: FloatArray
+) -> dict[str, float | None]:
     """Return the label-free metrics over the entries that are known, in the units in which the rows were clustered."""
-    scaled = different_result.STANDARDIZED in arrays
-    mean, deviation = (arrays["mean"], arrays["deviation"]) if scaled else (np.zeros(1), np.ones(1))
-    centroids = (arrays["centroids"] - mean) / deviation
-    parts = []
+    centers, parts = columns.scaled(centroids), []
     for site, own in rows.items():
         has = columns.mask(site)
-        parts.append(masked_sums(((own - mean) / deviation)[:, has], centroids[:, has]))
-    return masked_metrics(centroids, {name: np.sum([part[name] for part in parts], axis=0) for name in assessment.SUMS})
+        parts.append(masked_sums(columns.scaled(own)[:, has], centers[:, has]))
+    return masked_metrics(centers, {name: np.sum([part[name] for part in parts], axis=0) for name in assessment.SUMS})
 
 
 def _closed_up(index: Mapping[str, IntArray]) -> dict[str, IntArray]:
@@ -172,28 +167,35 @@ def _check_values(sites: Mapping[str, Table]) -> None:
             raise UserError(f"{site} {problem}")
 
 
-def central_kmeans(X: FloatArray, k: int, seed: int = 0, n_init: int | None = None, max_iter: int = 300) -> FloatArray:
-    """Return the centroids (k, d) of scikit-learn's k-means on all rows (n, d).
+def _scaling(
+    X: FloatArray, scale: str = "none", categories: Sequence[Sequence[int]] | None = None, **_: object
+) -> Columns:
+    """Return how the columns of all rows (n, d) are scaled, those of each category as one."""
+    if any(not 0 <= column < X.shape[1] for group in categories or () for column in group):
+        raise UserError(f"categories: expected columns from 0 to {X.shape[1] - 1}, got {categories}")
+    if scale == "none":
+        return Columns()
+    mean, deviation = location_and_scale(X)
+    return scaled_together(Columns(mean=mean, deviation=deviation), categories or (), mean, deviation)
+
+
+def central_kmeans(
+    X: FloatArray, k: int, seed: int = 0, n_init: int | None = None, max_iter: int = 300, **scaling: Any
+) -> FloatArray:
+    """Return the centroids (k, d) of scikit-learn's k-means on all rows (n, d); `scaling` are `scale` and `categories`.
 
     It shares no code with the federated algorithms, so that a fault of theirs cannot hide in the comparison.
 
     With more clusters a start more often ends in a local optimum, and a baseline that does so makes federated results look too
-    good. So `n_init=None` is 10 starts up to k = 20, and k / 2 above. On three generated sets each, in the plane with centers
-    five standard deviations apart or more, one start of 120 reached the optimum with probability 0.94 for k = 10, 0.61 for
-    k = 20 and 0.15 for k = 60. There the best of 10 starts had 1.015 times its inertia on average and 1.097 at the worst, the
-    best of 30 had 1.000 always.
+    good. So `n_init=None` is 10 starts up to k = 20, and k / 2 above. In the plane, with centers five deviations apart, one start
+    reached the optimum with probability 0.94 for k = 10 and 0.15 for k = 60; there the best of 30 had its inertia always.
     """
-    n_init = _starts(k) if n_init is None else n_init
+    n_init = max(10, k // 2) if n_init is None else n_init
     check_int("n_init", n_init, minimum=1)
     check_int("max_iter", max_iter, minimum=1)
     from sklearn.cluster import KMeans
 
+    columns = _scaling(X, **scaling)
     with one_thread():
-        model = KMeans(k, n_init=n_init, max_iter=max_iter, random_state=seed).fit(X)
-    centroids: FloatArray = model.cluster_centers_
-    return centroids
-
-
-def _starts(k: int) -> int:
-    """Return how many starts k-means with k clusters gets unless a number is set."""
-    return max(10, k // 2)
+        model = KMeans(k, n_init=n_init, max_iter=max_iter, random_state=seed).fit(columns.scaled(X))
+    return columns.unscaled(model.cluster_centers_)

@@ -121,7 +121,8 @@ def back_up(archive: Path, paths: Sequence[Path], *, state: bool = True) -> list
             before = len(manifest.files)
             for path, about in _walk(place, skipped):
                 manifest.places[str(number)] = None if own else str(place)  # so that one with nothing to keep is none
-                _add(packed, manifest, _name(number, path, place), path, about, Path(scratch))
+                name = str(PurePosixPath(str(number), *path.relative_to(place).parts))
+                _add(packed, manifest, name, path, about, Path(scratch))
             lines.append(f"{place}: {len(manifest.files) - before} files")
         _pack(packed, _MANIFEST, BytesIO(json.dumps(asdict(manifest)).encode()), 0o600, time.time_ns())
     return lines
@@ -148,10 +149,6 @@ def _places(paths: Sequence[Path], state: bool) -> dict[Path, bool]:
         if state and own.is_dir() and {*os.listdir(own)} - {_LOCKS}:
             wanted[own] = True
     return {path: own for path, own in wanted.items() if not wanted.keys() & {*path.parents}}
-
-
-def _name(number: int, path: Path, place: Path) -> str:
-    return str(PurePosixPath(str(number), *path.relative_to(place).parts))
 
 
 def _walk(path: Path, skipped: set[Path]) -> Iterator[tuple[Path, os.stat_result]]:

@@ -117,7 +117,8 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
             versions = server.session.report_version("all")
     sites = []
     for name in sorted({*connected, *expected}):
-        last = connected[name].get("client_last_conn_time") if name in connected else _last_job(listed, name)
+        last = max((_submitted(meta) for meta in listed if name in deployed(meta)), default=None)
+        last = connected[name].get("client_last_conn_time") if name in connected else last
         sites.append(
             SiteStatus(
                 name, name in connected, last, **_versions_of(versions.get(name)), expected=expected.get(name, "")
@@ -163,10 +164,6 @@ def _job(meta: Mapping[str, Any]) -> JobStatus:
 
 def _submitted(meta: Mapping[str, Any]) -> float:
     return float(meta.get("submit_time", 0.0))
-
-
-def _last_job(listed: Sequence[Mapping[str, Any]], site: str) -> float | None:
-    return max((_submitted(meta) for meta in listed if site in deployed(meta)), default=None)
 
 
 def prometheus_text(status: FederationStatus) -> str:

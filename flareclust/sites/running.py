@@ -58,7 +58,7 @@ def note_protection(kit: Path, problem: str | None) -> None:
 def protection(kit: Path) -> tuple[str, list[str]]:
     """Return in words what protects the processes of a kit that run on this machine from this folder, and what is wrong, a sentence each."""
     noted, lines, errors = _noted(kit), [], []
-    for process in _parents(kit):
+    for process in (one for one, used in _programs() if kit.resolve() in used):
         began = noted.get("started")  # the time moves with the machine's clock
         same = isinstance(began, int | float) and abs(began - process.create_time()) < _SAME_START
         if noted.get("pid") != process.pid or not same:
@@ -91,10 +91,6 @@ def runs_in(folder: Path) -> bool:
 def job_runs(job: str) -> bool:
     """Return whether a process of a job runs on this machine."""
     return any(job in (process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
-
-
-def _parents(kit: Path) -> Iterator[psutil.Process]:
-    return (process for process, used in _programs() if kit.resolve() in used)
 
 
 def _programs() -> Iterator[tuple[psutil.Process, set[Path]]]:

@@ -48,7 +48,8 @@ def _why_not(experiment: Experiment, prepared: Prepared, earlier: "Result") -> s
         return f"the setting {_START} says another start; leave out one of the two"
     if experiment.k_range is not None:
         return "k is to be chosen from a range; give the k of that result, or leave out --start"
-    if partial.is_partial(earlier.arrays) or is_embedded(earlier.arrays) or _MODES in _only_one(experiment, earlier):
+    modes = _MODES in {experiment.algorithm} ^ {earlier.algorithm}  # one of the two has modes
+    if partial.is_partial(earlier.arrays) or is_embedded(earlier.arrays) or modes:
         return f"{earlier.algorithm} has clusters of another kind than {experiment.algorithm}"
     asked = {**prepared.params, **experiment.params}
     for setting, usual in _SPACE.items():
@@ -65,11 +66,6 @@ def _without_start(algorithm: str, able: list[str]) -> str:
     one_shot = "one-shot" in registry.get(algorithm).promises
     why = "asks each site once, and nothing is there to begin with" if one_shot else "makes its own start"
     return f"{algorithm} {why}; leave out --start, or take an algorithm that begins with centroids: {', '.join(able)}"
-
-
-def _only_one(experiment: Experiment, earlier: "Result") -> set[str]:
-    """Return the two algorithms, nothing where they are the same."""
-    return {experiment.algorithm} ^ {earlier.algorithm}
 
 
 def _takes_centroids(algorithm: registry.Algorithm) -> bool:
