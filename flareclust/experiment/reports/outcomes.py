@@ -104,11 +104,11 @@ def _between(low: float, high: float, percent: bool = False) -> str:
 def _table(found: ClusterOutcomes, row_name: str, heads: Sequence[str], lines: Sequence[Sequence[object]]) -> Table:
     """Return the table with a line per cluster: its rows, these columns, and last how many rows are in no outcome, where some are."""
     k, left_out = len(found.rows), found.not_counted
-    last = ["not counted"] if left_out.any() else []
-    rows = [
-        [cluster_cell(c, k), f"{found.rows[c]:,}", *lines[c], *(f"{left_out[c]:,}" for _ in last)] for c in range(k)
-    ]
-    return Table([Cell("cluster"), *numbers(row_name, *heads, *last)], rows, "became")
+    last = ["not counted"] * bool(left_out.any())
+    ends = [[f"{n:,}" for _ in last] for n in left_out]
+    rows = [[cluster_cell(c, k), f"{n:,}", *lines[c], *ends[c]] for c, n in enumerate(found.rows)]
+    counted = numbers(row_name + " (not exact)" * found.changed, *heads, *last)
+    return Table([Cell("cluster"), *counted], rows, "became")
 
 
 def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
