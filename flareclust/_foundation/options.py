@@ -75,9 +75,9 @@ _RUN: Mapping[str, Option] = {
     ),
     "query": Option(
         str,
-        "With --data sql+...: the SELECT that gives the rows, or the file NAME.sql that has it.",
+        "With a database sql+...: the SELECT that gives the rows, or the file NAME.sql that has it.",
     ),
-    "password": Option(str, "With --data sql+...: where the password is, env:NAME or file:PATH."),
+    "password": Option(str, "With a database sql+...: where the password is, env:NAME or file:PATH."),
     "truth": Option(str, "The column with known classes, to compare the clusters with; no feature."),
     "dry_run": Option(
         bool, "Read all tables, say what they hold or what is wrong, and train nothing.", False, ("--dry-run",)

@@ -23,7 +23,8 @@ from tests.kit_certificates import write_certificates
 
 pytestmark = pytest.mark.slow
 
-TIMEOUT = 6
+#: In it the processes of a site begin, too, which takes long on a busy machine.
+TIMEOUT = 20
 
 
 def options(min_sites: int | None, **others: int) -> JobOptions:

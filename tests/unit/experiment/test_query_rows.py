@@ -124,6 +124,25 @@ def test_a_schema_is_drafted_from_a_query_as_from_the_file(folder, capsys):
     assert "patient: {type: id}" in text
 
 
+def test_a_query_is_checked_against_the_schema_as_the_file_is(capsys):
+    shown = []
+    for words in (["clinic.csv"], [DATA, "--query", "cohort.sql"]):
+        with pytest.raises(SystemExit) as ended:
+            main(["schema", "check", *words, "--schema", "schema.yaml"])
+        assert not ended.value.code
+        first, *table = capsys.readouterr().out.splitlines()
+        assert first.startswith("mapping: none")
+        shown.append(" ".join(table).replace("clinic.csv", "clinic.db").split())
+    assert shown[0] == shown[1]
+    assert "120" in shown[1]
+    with pytest.raises(SystemExit) as ended:
+        main(["schema", "check", DATA, "--query", "SELECT patient, age, crp FROM visits", "--schema", "schema.yaml"])
+    assert ended.value.code
+    printed = capsys.readouterr().err
+    assert "the query does not fit the schema" in printed
+    assert "sex: no such column" in printed
+
+
 def test_a_dry_run_reads_the_query_and_says_that_order_matters(capsys):
     words = ["run", "lloyd", "--k", "2", "--dry-run", "--data", DATA, "--query"]
     for query, hinted in ((QUERY, False), (QUERY.partition(" ORDER")[0], True)):
