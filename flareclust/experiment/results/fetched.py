@@ -14,6 +14,9 @@ from flareclust.preparation import result as partial
 from flareclust.protocol.outcome import ARRAYS, Outcome
 from flareclust.protocol.task import StepName
 
+#: What a result lacks that is read without the schema of its job.
+_NO_SCHEMA = "the sites read their rows by a schema, which has the names and units of the columns; name its file: --schema (schema= in Python)"
+
 #: What the server's summary of a job says.
 _SAID = ("algorithm", "k", "seed", "params")
 
@@ -59,9 +62,9 @@ def result_of_job(outcome: Outcome, about: Mapping[str, Any], folder: Path | Non
         raise UserError(
             f"{experiment.table_schema} has {len(prepared.columns)} features, and the job's centroids {d} columns"
         )
-    if agreed is not None:
-        params["table_schema"] = agreed
+    params |= {} if agreed is None else {"table_schema": agreed}
     seconds = outcome.seconds_local + outcome.seconds_merge
     result = evaluate(experiment, prepared, outcome, seconds)
     file = None if folder is None else str(folder.absolute() / ARRAYS)
-    return replace(result, centroids_file=file, params={**result.params, **params}, date="")
+    warnings = result.warnings + [_NO_SCHEMA] * (agreed is not None and experiment.table_schema is None)
+    return replace(result, warnings=warnings, centroids_file=file, params={**result.params, **params}, date="")

@@ -57,6 +57,10 @@ def test_with_the_schema_columns_have_names_units_and_profiles(job):
     folder, schema, run = job
     found = result_of_job(*outcome_files.read(folder / "workspace"), table_schema=schema, title="Exported")
     assert found.columns == ("age", "crp")
+    assert not any("by a schema" in text for text in found.warnings)
+    bare = result_of_job(*outcome_files.read(folder / "workspace"))
+    assert bare.columns is None
+    assert any("the sites read their rows by a schema" in text and "--schema" in text for text in bare.warnings)
     pd.testing.assert_frame_equal(found.profiles(), run.profiles())
     assert found.params["scale"] == run.params["scale"]
 
