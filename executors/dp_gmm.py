@@ -37,9 +37,9 @@ class DPGMMParams(dp_lloyd.DPLloydParams):
     """Parameters of DP Gaussian mixtures."""
 
     rounds: int = both(
-        6, "Iterations, among which the budget is split, with the updates before them.", ge=1, le=MOST_ROUNDS
+        6, "Iterations, among which the budget is split, with the updates before them.", ge=1, le=MOST_ROUNDS // 2
     )
-    updates: int = both(1, "Updates of DP Lloyd before the iterations.", ge=1, le=MOST_ROUNDS)
+    updates: int = both(1, "Updates of DP Lloyd before the iterations.", ge=1, le=MOST_ROUNDS // 2)
     covariance: mixtures.Covariance = both(
         "full",
         "The covariances of the components: of any form (full), the same of all (tied), without correlations (diag), or round (spherical).",

@@ -198,3 +198,11 @@ def test_settings_are_checked():
     for params in ({"covariance": "round"}, {"rounds": 0}, {"updates": 0}, {"cells": 1}, {"epsilon": 0.0}):
         with pytest.raises(UserError, match=next(iter(params))):
             get("dp-gmm").build(2, 0, params)
+
+
+def test_the_most_rounds_and_updates_begin_and_more_are_refused():
+    build = get("dp-gmm").build
+    assert build(3, 0, {"rounds": 5000, "updates": 5000})[1].begin().step
+    for name in ("rounds", "updates"):
+        with pytest.raises(UserError, match=f"{name} must be an integer from 1 to 5000, got 5001"):
+            build(3, 0, {name: 5001})
