@@ -73,10 +73,7 @@ _RUN: Mapping[str, Option] = {
     "id_column": Option(
         str, "The column with ids, where no schema says it: no feature, but in labels.csv.", flags=("--id",)
     ),
-    "query": Option(
-        str,
-        "With a database sql+...: the SELECT that gives the rows, or the file NAME.sql that has it.",
-    ),
+    "query": Option(str, "With a database sql+...: the SELECT that gives the rows, or the file NAME.sql that has it."),
     "password": Option(str, "With a database sql+...: where the password is, env:NAME or file:PATH."),
     "truth": Option(str, "The column with known classes, to compare the clusters with; no feature."),
     "dry_run": Option(
@@ -84,9 +81,7 @@ _RUN: Mapping[str, Option] = {
     ),
     "seed": Option(int, "Decides the partition and every random choice.", 0),
     "threads": Option(
-        int,
-        "Threads that a process computes with; 1 by default. No result depends on it.",
-        envvar="FLARECLUST_THREADS",
+        int, "Threads that a process computes with; 1 by default. No result depends on it.", envvar="FLARECLUST_THREADS"
     ),
     "engine": Option(
         str,
@@ -259,8 +254,7 @@ _PERSONALISE: Mapping[str, Option] = {
     ),
     "classes": Option(int, "With --export: number of classes; by default the largest of a job's sites."),
     "finished": Option(
-        list[Path],
-        "Train nothing; write the result of a downloaded job to --out. Once per job of kfed's clusters.",
+        list[Path], "Train nothing; write the result of a downloaded job to --out. Once per job of kfed's clusters."
     ),
     "track": Option(bool, "Log the run to MLflow, as by default.", flags=("--track/--no-track",)),
     "as_json": _RUN["as_json"],
@@ -297,9 +291,7 @@ _SITE_INIT: Mapping[str, Option] = {
     "columns": Option(str, "Columns to use, with commas; all by default.", read=split_names),
     "id_name": Option(str, "The column with ids: no feature, but in the labels file.", flags=("--id",)),
     "root": Option(
-        Path,
-        "Folder under which the files must lie, links followed; by default the one --rows names.",
-        read=_full,
+        Path, "Folder under which the files must lie, links followed; by default the one --rows names.", read=_full
     ),
     "format": Option(str, "Of the files, where their names do not show it: csv, parquet, ..."),
     "schema": Option(Path, "The federation's schema, in the place of --columns and --id.", read=_full),

@@ -13,8 +13,7 @@ _Archive = Annotated[Path, typer.Argument(help="The backup, a tar.gz.")]
 def backup(
     archive: _Archive,
     paths: Annotated[
-        list[Path] | None,
-        typer.Argument(help="Kits, results, MLflow's store and its files: what is on this machine."),
+        list[Path] | None, typer.Argument(help="Kits, results, MLflow's store and its files: what is on this machine.")
     ] = None,
     state: Annotated[
         bool, typer.Option(help="With the state of this account: privacy accounts, results without a folder.")

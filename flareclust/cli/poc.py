@@ -43,10 +43,7 @@ def _poc_up(
 
 
 @poc_app.command("status")
-def _poc_status(
-    folder: _Folder = poc_state.DEFAULT,
-    as_json: AsJson = False,
-) -> None:
+def _poc_status(folder: _Folder = poc_state.DEFAULT, as_json: AsJson = False) -> None:
     """Say how the server and the sites are; exit with 1 if one of them is not well."""
     from rich.console import Console
 

@@ -180,14 +180,8 @@ OFFICIAL: Mapping[str, _Official] = {
         address="https://ossci-datasets.s3.amazonaws.com/mnist/",
         convert=partial(_idx_set, ("X_train", "y_train")),
         downloads=(
-            (
-                "train-images-idx3-ubyte.gz",
-                "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            (
-                "train-labels-idx1-ubyte.gz",
-                "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
+            ("train-images-idx3-ubyte.gz", "sha256:440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            ("train-labels-idx1-ubyte.gz", "sha256:3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
         ),
         content="7a2ea3c22dbe8343b2b97f4f534b0fca77ac0c9aa48fc4f6ed1faefc819f1cd7",
     ),

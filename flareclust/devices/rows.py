@@ -91,12 +91,7 @@ class DeviceRows(SiteRows):
         return self._clusters("cells", k)
 
     def clusters(
-        self,
-        k: int,
-        *,
-        n_init: int,
-        local_kmeans: LocalKMeans = "lloyd",
-        small_clusters: SmallClusters = "withhold",
+        self, k: int, *, n_init: int, local_kmeans: LocalKMeans = "lloyd", small_clusters: SmallClusters = "withhold"
     ) -> Sendable:
         """Return the clusters of each device's own k-means that may be sent."""
         if (n_init, local_kmeans, small_clusters) != (1, "lloyd", "withhold"):

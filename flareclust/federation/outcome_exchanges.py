@@ -169,12 +169,7 @@ def _adjusted(replies: Mapping[str, Message]) -> int:
 
 
 def _ask(
-    exchanges: Exchanges,
-    round_: Round[Any],
-    job: "ServerJob",
-    step: str,
-    form: OutcomeForm,
-    sizes: Mapping[str, int],
+    exchanges: Exchanges, round_: Round[Any], job: "ServerJob", step: str, form: OutcomeForm, sizes: Mapping[str, int]
 ) -> Mapping[str, Message]:
     """Return the replies to a step, or their total, and write down the exchange."""
     asked = replace(round_, step=step, task={**round_.task, ASKED_OUTCOME: form.numbers})

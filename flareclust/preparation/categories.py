@@ -71,11 +71,7 @@ def scaled_together(
 
 
 def weighted(
-    columns: Columns,
-    groups: Sequence[Sequence[int]],
-    gamma: float | None,
-    average: FloatArray,
-    deviation: FloatArray,
+    columns: Columns, groups: Sequence[Sequence[int]], gamma: float | None, average: FloatArray, deviation: FloatArray
 ) -> Columns:
     """Return columns with those of categories divided by their weight in Huang's distance, gamma.
 

@@ -105,12 +105,7 @@ class PartRows(SiteRows):
         return _sendable(cells.of(keep))
 
     def clusters(
-        self,
-        k: int,
-        *,
-        n_init: int,
-        local_kmeans: LocalKMeans = "lloyd",
-        small_clusters: SmallClusters = "withhold",
+        self, k: int, *, n_init: int, local_kmeans: LocalKMeans = "lloyd", small_clusters: SmallClusters = "withhold"
     ) -> Sendable:
         """Return the clusters of the site's own k-means that may be sent; jobs with other settings are refused before."""
         least = self.context.min_count

@@ -69,11 +69,7 @@ class Advice:
 
 
 def advise(
-    data: Any,
-    k: int | str | None = RANGE,
-    *,
-    on_done: Callable[[str], None] = lambda algorithm: None,
-    **settings: Any,
+    data: Any, k: int | str | None = RANGE, *, on_done: Callable[[str], None] = lambda algorithm: None, **settings: Any
 ) -> Advice:
     """Say whether k-means, a Gaussian mixture or a tree of dense places suits a table, and why.
 

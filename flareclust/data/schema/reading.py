@@ -143,10 +143,7 @@ class Typed(Reader):
             schema=self._fingerprint,
             repeats=self._most,
             rows_read=table.rows_read._replace(
-                of=self._rows,
-                gaps=self._rows - self._kept,
-                repeated=self._repeated,
-                duplicates=self._schema.duplicates,
+                of=self._rows, gaps=self._rows - self._kept, repeated=self._repeated, duplicates=self._schema.duplicates
             ),
             missing={name: number for name, number in self._missing.items() if number},
             unread=tuple(self._unread),

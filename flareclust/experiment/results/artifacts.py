@@ -15,13 +15,7 @@ from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.disclosure import DISCLOSURE
 from flareclust.experiment.reports.page import report_page
-from flareclust.experiment.results.disclosure import (
-    CHOICE_PICTURE,
-    PICTURE,
-    REPORT,
-    TREE_PICTURE,
-    disclosure_of,
-)
+from flareclust.experiment.results.disclosure import CHOICE_PICTURE, PICTURE, REPORT, TREE_PICTURE, disclosure_of
 from flareclust.experiment.results.picture import has_tree, picture_of, tree_of
 from flareclust.federation.checkpoint import CHECKPOINT, PART
 from flareclust.platform.poc import state as poc_state

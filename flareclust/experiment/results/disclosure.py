@@ -113,10 +113,7 @@ class _Outputs:
         asked, policy = self.result.experiment, self.result.experiment.get("policy") or {}
         if not (asked.get("secure_sums") or policy.get("secure_sums")):
             return None
-        return {
-            "sites": self.result.n_sites - len(self.result.left_out),
-            "least_sites": policy.get("secure_min_sites"),
-        }
+        return {"sites": self.result.n_sites - len(self.result.left_out), "least_sites": policy.get("secure_min_sites")}
 
     @cached_property
     def profiles(self) -> Profiles | None:

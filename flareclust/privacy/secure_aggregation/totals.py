@@ -108,10 +108,7 @@ class Layout:
             parts = [reply[name].astype(np.float64)]
         else:
             squares = fixed_point.product(reply[MEAN], reply[MEAN])
-            parts = [
-                reply[SPREAD],
-                *(part for square in squares for part in fixed_point.product(square, cells)),
-            ]
+            parts = [reply[SPREAD], *(part for square in squares for part in fixed_point.product(square, cells))]
         placed = [np.zeros(self._shapes[name]) for _ in parts]
         for place, part in zip(placed, parts, strict=True):
             np.add.at(place, reply[GROUP], part)
