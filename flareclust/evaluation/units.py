@@ -120,7 +120,8 @@ def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE, unit: str = "")
     if not own.deviation > 0 or not others.deviation > 0:
         return None
     apart = _apart(own, others)
-    if apart or _beyond_chance(own, others, varying):
+    # Mean and deviation both differ by more than sampling, rounding and how much sites vary explain.
+    if apart or (_deviates(own, others, varying) and (_flat(own, others) or _means_differ(own, others, varying))):
         if (named := _known(own, others, unit)) is not None:
             return Odd(named, ODDITIES[named])
         if (ratio := _same_ratio(own, others)) is not None:
@@ -241,11 +242,6 @@ def _same_ratio(own: Cells, others: Cells) -> float | None:
     if abs(spread - center) > _SAME or min(abs(spread), abs(center)) < np.log(_SMALLEST) or _overlap(own, others):
         return None
     return float(np.exp((spread + center) / 2))
-
-
-def _beyond_chance(own: Cells, others: Cells, varying: Varying) -> bool:
-    """Return whether mean and deviation both differ by more than sampling, rounding and how much sites vary explain."""
-    return _deviates(own, others, varying) and (_flat(own, others) or _means_differ(own, others, varying))
 
 
 def _means_differ(own: Cells, others: Cells, varying: Varying) -> bool:

@@ -55,6 +55,7 @@ _MODULES: Mapping[str, Sequence[str]] = MappingProxyType(
         # downloads in a session, and the simulator
         "nvflare.fuel.hci.client.file_transfer": ("FileTransferModule",),
         "nvflare.fuel.f3.mpm": ("MainProcessMonitor",),
+        "nvflare.fuel.f3.stats_pool": ("StatsPoolManager",),
     }
 )
 

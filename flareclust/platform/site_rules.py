@@ -35,8 +35,5 @@ def _rules_in(answer: object) -> dict[str, float | bool] | None:
     said = answer.get(RULES) if isinstance(answer, Mapping) else None
     if not isinstance(said, Mapping):
         return None
-    return {name: said[name] for name in SHARED if name in said and _is_plain(said[name])} or None
-
-
-def _is_plain(value: object) -> bool:
-    return isinstance(value, bool) or (isinstance(value, int | float) and 0 <= value <= _MOST)
+    found = {name: said[name] for name in SHARED if isinstance(said.get(name), bool | int | float)}
+    return {name: value for name, value in found.items() if isinstance(value, bool) or 0 <= value <= _MOST} or None

@@ -155,9 +155,7 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         birth = _BIRTH.search(name) or max(days) - min(days) > _LIVES
         return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days{age if birth else ''}"
     if len(different) > _MOST_CATEGORIES:
-        return {
-            "type": "ignore"
-        }, f"text with more than {_MOST_CATEGORIES} values; the id of who has several rows? type: id"
+        return {"type": "ignore"}, f"text with more than {_MOST_CATEGORIES} values; ids of several rows? type: id"
     listed = sorted(value for value, times in different.items() if times >= LEAST_ROWS)
     if not listed:
         return {"type": "ignore"}, f"no value has {LEAST_ROWS} rows"
