@@ -1,9 +1,11 @@
 """Random schedules of faults, and what they are judged by, without processes."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from importlib import import_module
 
@@ -122,10 +124,45 @@ def test_records_are_counted():
 
 
 def test_every_twentieth_job_of_a_soak_has_a_fault_at_a_site():
-    jobs = [soak.job_of(number) for number in range(100)]
-    assert [bool(job.faults) for job in jobs] == [number % 20 == 19 for number in range(100)]
-    assert {job.jobs[0] for job in jobs} == set(JOBS)
+    jobs = [soak.job_of(number) for number in range(20 * len(JOBS))]
+    assert [bool(job.faults) for job in jobs] == [number % 20 == 19 for number in range(len(jobs))]
+    assert Counter(job.jobs[0] for job in jobs if job.faults) == Counter(JOBS), "each kind of job meets one"
+    assert {job.jobs[0] for job in jobs[:40]} == set(JOBS)
     assert all(job.hosts <= set(SITES) for job in jobs)
+
+
+def test_the_record_of_a_soak_has_each_call_by_itself(tmp_path, monkeypatch):
+    def record(call, number):
+        held = {"server": {"MB": 100.0 * call + 0.1 * number, "files": 30}}
+        job = {
+            "job": "lloyd",
+            "attempts": 1,
+            "failed": "" if number else "why",
+            "refused": {"a": "b"} if number == 3 else {},
+        }
+        faults, wrong = ["kill a"] * (number == 3), ["late"] * (number == 5)
+        return {
+            "seed": number,
+            "call": call,
+            "held": held,
+            "jobs": [job],
+            "faults": faults,
+            "wrong": wrong,
+            "tree": "abc",
+        }
+
+    file = tmp_path / "soak.jsonl"
+    file.write_text("".join(json.dumps(record(call, i)) + "\n" for call in (1, 2) for i in range(30)))
+    monkeypatch.setattr(soak, "SOAK", tmp_path / "record.json")
+    monkeypatch.setattr("sys.argv", ["soak", "--record", str(file)])
+    assert soak.main() == 0
+    first, second = json.loads((tmp_path / "record.json").read_text())
+    assert first["MB"] == {"server": [pytest.approx(at) for at in (100.45, 101.45, 102.45)]}
+    assert second["MB"]["server"][0] == pytest.approx(200.45)
+    assert first["grows"] == {"server": {"MB": 10.0, "files": 0.0}}
+    assert {name: first[name] for name in ("jobs", "results", "broken", "faults", "left out", "first", "tree")} == {
+        "jobs": 30, "results": 29, "broken": [5], "faults": 1, "left out": 1, "first": 0, "tree": "abc"
+    }  # fmt: skip
 
 
 def test_growth_is_that_within_each_call():
