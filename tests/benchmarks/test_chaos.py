@@ -126,7 +126,7 @@ def test_records_are_counted():
 def test_every_twentieth_job_of_a_soak_has_a_fault_at_a_site():
     jobs = [soak.job_of(number) for number in range(20 * len(JOBS))]
     assert [bool(job.faults) for job in jobs] == [number % 20 == 19 for number in range(len(jobs))]
-    assert Counter(job.jobs[0] for job in jobs if job.faults) == Counter(JOBS), "each kind of job meets one"
+    assert Counter(job.jobs[0] for job in jobs if job.faults) == Counter(list(JOBS)), "each kind of job meets one"
     assert {job.jobs[0] for job in jobs[:40]} == set(JOBS)
     assert all(job.hosts <= set(SITES) for job in jobs)
 
