@@ -129,7 +129,7 @@ How long the server waits for a lost site:
 
 ## How the faults were tested
 
-Each line of the following tables is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
+Each line of the tables from [A site fails](#a-site-fails) to [Missing permissions](#missing-permissions) is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
 """
 
 TRACKERS = """
