@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -26,12 +27,13 @@ from nvflare.fuel.flare_api.api_spec import (
 )
 from nvflare.fuel.flare_api.flare_api import Session
 
-from flareclust._foundation.certificates import ends_soon, server_ends_soon
+from flareclust._foundation.certificates import ends_soon, near_end, server_ends_soon
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import deferred_signals
 from flareclust.federation import OnRound
 from flareclust.platform.controller import DISABLED, DISABLED_SITES, EXCHANGES, LIVE, RECORDS
+from flareclust.platform.peers import reported_by_hosts
 from flareclust.platform.session import admin_of, connected_sites, open_session, server_status
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.outcome import Outcome
@@ -209,9 +211,12 @@ class JobMonitor:
         self.server, self.on_round, self.deadline, self.expected = server, on_round, deadline, dict(expected)
         self.id, self.status, self.lost = "", "", False
         self._sites, about = connected_sites(server.session), admin_of(server.kit)
-        for hint in (ends_soon(server.kit), server_ends_soon(server.kit, about["host"], int(about["port"]))):
-            if hint is not None:
-                _log.warning("%s", hint)
+        hints = [ends_soon(server.kit), server_ends_soon(server.kit, about["host"], int(about["port"]))]
+        for site, said in reported_by_hosts(server.session).items():
+            if (end := said["certificate_end"]) is not None:
+                hints.append(near_end(f"the certificate of {site}", datetime.fromtimestamp(end, timezone.utc)))
+        for hint in filter(None, hints):
+            _log.warning("%s", hint)
         for job in lost_jobs(server.session):
             _log.warning("%s", lost_words(job))
         self._server_start = _start_time(server.session)

@@ -9,8 +9,9 @@ jobs and their administration need.
 import json
 import logging
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from datetime import datetime, timezone
 from functools import wraps
 from pathlib import Path
 from threading import Lock
@@ -21,6 +22,7 @@ from nvflare.apis.fl_constant import FLContextKey, ServerCommandNames, Workspace
 from nvflare.apis.fl_context import FLContext
 
 from flareclust._foundation.certificates import first_end
+from flareclust._foundation.display import printable
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.version import __version__
 from flareclust.platform._private import (
@@ -74,6 +76,9 @@ ANSWERED = frozenset(
 
 #: What a site adds to its answer about versions.
 FLARECLUST, CERTIFICATE_END, RULES = "flareclust", "certificate_end", "rules"
+
+#: Letters of a version that a site reports, and the first second after all years that a date has.
+_LONGEST_VERSION, _AFTER_ALL = 40, datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 #: On it NVFlare looks into the network of processes: their names, connections and settings.
 _NETWORK = "_net_manager"
@@ -311,6 +316,22 @@ def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
                 said[RULES] = rules
         reply.body = json.dumps(said)
     return reply
+
+
+def reported_by_hosts(session: Any) -> dict[str, dict[str, Any]]:
+    """Ask the server and the connected sites; return by host the versions `nvflare` and `flareclust` that it reports, and when the first
+    certificate of its kit ends (`certificate_end`, s since 1970). Nothing where the user may not ask, or where it makes no sense.
+    """
+    answers, found = dict[str, Any](), dict[str, dict[str, Any]]()
+    with suppress(Exception):  # not every user may ask, and the rest is there
+        answers = session.report_version("all")
+    for host, answer in answers.items():
+        said = answer if isinstance(answer, Mapping) else {}
+        end, versions = said.get(CERTIFICATE_END), {"nvflare": said.get("version"), "flareclust": said.get(FLARECLUST)}
+        own = {name: printable(version or "")[:_LONGEST_VERSION] for name, version in versions.items()}
+        ends = float(end) if isinstance(end, int | float) and 0 < end < _AFTER_ALL else None
+        found[printable(host)] = {**own, "certificate_end": ends}
+    return found
 
 
 def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:

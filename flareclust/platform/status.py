@@ -4,21 +4,17 @@ Times are seconds since 1970 UTC.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from flareclust._foundation.certificates import ends_soon, first_end, near_end, server_end
-from flareclust._foundation.display import printable
 from flareclust._foundation.version import __version__, fits
 from flareclust.platform.job_monitor import Server, deployed, lost_jobs, lost_words, refusals_in
-from flareclust.platform.peers import CERTIFICATE_END, FLARECLUST
+from flareclust.platform.peers import reported_by_hosts
 from flareclust.platform.session import admin_of, server_status
-
-#: Letters of a version that a site reports, and the first second after all years that a date has.
-_LONGEST_VERSION, _AFTER_ALL = 40, datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
 
 
 @dataclass(frozen=True)
@@ -38,10 +34,10 @@ class SiteStatus:
     name: str
     connected: bool
     last_seen: float | None
-    nvflare: str
-    flareclust: str
-    certificate_end: float | None
-    expected: str
+    nvflare: str = ""
+    flareclust: str = ""
+    certificate_end: float | None = None
+    expected: str = ""
 
     @property
     def state(self) -> str:
@@ -112,39 +108,25 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
         server_ends = server_end(kit, about["host"], int(about["port"]))
         hints = [ends_soon(kit), near_end(f"the certificate of the server {about['host']}", server_ends)]
         hints += [lost_words(job) for job in lost_jobs(server.session, listed)]
-        versions = dict[str, Any]()
-        with suppress(Exception):  # not every user may ask, and the rest is there
-            versions = server.session.report_version("all")
+        reported = reported_by_hosts(server.session)
     sites = []
     for name in sorted({*connected, *expected}):
         last = max((_submitted(meta) for meta in listed if name in deployed(meta)), default=None)
         last = connected[name].get("client_last_conn_time") if name in connected else last
         sites.append(
-            SiteStatus(
-                name, name in connected, last, **_versions_of(versions.get(name)), expected=expected.get(name, "")
-            )
+            SiteStatus(name, name in connected, last, **reported.get(name, {}), expected=expected.get(name, ""))
         )
     own_end = first_end(kit)
     ends = {about["username"]: None if own_end is None else own_end[0], "server": server_ends}
     return FederationStatus(
         f"{about['project_name']} at {about['host']}:{about['port']}",
         float(said.get("server_start_time", 0.0)),
-        _versions_of(versions.get("server"))["nvflare"],
+        reported.get("server", {}).get("nvflare", ""),
         {whose: end.timestamp() for whose, end in ends.items() if end is not None},
         sites,
         [_job(meta) for meta in listed[:jobs]],
         [hint for hint in [*hints, *_hints_about(sites)] if hint is not None],
     )
-
-
-def _versions_of(reported: object) -> dict[str, Any]:
-    """Return versions and the certificate's end as the server or a site has reported them, nothing where that makes no sense."""
-    said = reported if isinstance(reported, Mapping) else {}
-    end = said.get(CERTIFICATE_END)
-    ends = float(end) if isinstance(end, int | float) and 0 < end < _AFTER_ALL else None
-    by_name = {"nvflare": said.get("version") or "", "flareclust": said.get(FLARECLUST) or ""}
-    found: dict[str, Any] = {name: printable(version)[:_LONGEST_VERSION] for name, version in by_name.items()}
-    return {**found, "certificate_end": ends}
 
 
 def _hints_about(sites: Sequence[SiteStatus]) -> Iterator[str | None]:

@@ -196,9 +196,14 @@ def test_a_lead_is_told_before_certificates_end(serve, outcome, kit, caplog, mon
     write_certificates(kit, root=(begins, now + timedelta(days=900)), client=(begins, ends))
     asked = []
     monkeypatch.setattr(watched, "server_ends_soon", lambda *about: asked.append(about) or "the server's, too")
-    serve(FakeServer([COMPLETED], outcome))
+    server = FakeServer([COMPLETED], outcome)
+    reported = {"server": {"version": "2.9.0"}, "north": {"certificate_end": ends.timestamp()}, "south": "nonsense"}
+    reported["west"] = {"certificate_end": (now + timedelta(days=90)).timestamp()}
+    monkeypatch.setattr(server, "report_version", lambda target_type: reported, raising=False)
+    serve(server)
     said = f"the certificate client.crt ends {ends:%Y-%m-%d %H:%M} UTC; ask for a new kit before that"
-    assert [record.getMessage() for record in caplog.records] == [said, "the server's, too"]
+    north = f"the certificate of north ends {ends:%Y-%m-%d %H:%M} UTC; provision anew and hand out the new kits before that"
+    assert [record.getMessage() for record in caplog.records] == [said, "the server's, too", north]
     assert asked == [(kit, "server", 8002)]
 
 
