@@ -82,10 +82,21 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
         yield "each share is shown with its 95 % interval"
     if shares and (found.rows[:, None] * _shares(found) < 5).any():
         yield "some expected numbers are below 5, where the test is not reliable"
-    yield (
-        "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "
-        "as age, is not adjusted for"
-    )
+    if gone := [c for c in np.flatnonzero(found.rows).tolist() if _is_unknown_at_the_end(found, c)]:
+        last = f"{found.form.times[-1]:g}{found.unit and f' {found.unit}'}"
+        yield f"cluster {', '.join(map(str, gone))}: nobody is there until {last}, so the share without the event is not known then"
+    if not found.changed:
+        yield (
+            "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "
+            "as age, is not adjusted for"
+        )
+
+
+def _is_unknown_at_the_end(found: ClusterOutcomes, cluster: int) -> bool:
+    """Return whether the last rows of a cluster leave before the last time without the event, so that their share then is not known."""
+    if found.form.kind != "time":
+        return False
+    return bool(found.at_risk[cluster, -1] == 0 and found.survival[cluster, -1] > 0)
 
 
 def _shares(found: ClusterOutcomes) -> FloatArray:
@@ -119,6 +130,7 @@ def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
         median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
         share = profile_words.percent(own["survival"][c])
         interval = _between(own["lower"][c], own["upper"][c], percent=True)
+        share, interval = ("–", "–") if _is_unknown_at_the_end(found, c) else (share, interval)  # noqa: RUF001
         shown = (median, share) if known else ("–", "–")  # noqa: RUF001
         lines.append([f"{own['events'][c]:,}", *shown, interval])
     unit = f" {found.unit}" if found.unit else ""

@@ -202,7 +202,9 @@ def test_a_lead_is_told_before_certificates_end(serve, outcome, kit, caplog, mon
     monkeypatch.setattr(server, "report_version", lambda target_type: reported, raising=False)
     serve(server)
     said = f"the certificate client.crt ends {ends:%Y-%m-%d %H:%M} UTC; ask for a new kit before that"
-    north = f"the certificate of north ends {ends:%Y-%m-%d %H:%M} UTC; provision anew and hand out the new kits before that"
+    north = (
+        f"the certificate of north ends {ends:%Y-%m-%d %H:%M} UTC; provision anew and hand out the new kits before that"
+    )
     assert [record.getMessage() for record in caplog.records] == [said, "the server's, too", north]
     assert asked == [(kit, "server", 8002)]
 
