@@ -51,6 +51,7 @@ _MODULES: Mapping[str, Sequence[str]] = MappingProxyType(
         "nvflare.private.privacy_manager": ("Scope",),
         "nvflare.private.stream_runner": ("TOPIC_STREAM_ABORT", "TOPIC_STREAM_REQUEST"),
         "nvflare.private.admin_defs": ("error_reply",),
+        "nvflare.fuel.sec.audit": ("AuditService",),
         "nvflare.fuel.sec.authz": ("AuthorizationService", "AuthzContext", "Person"),
         # downloads in a session, and the simulator
         "nvflare.fuel.hci.client.file_transfer": ("FileTransferModule",),

@@ -30,6 +30,9 @@ _OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
 #: What is in the names of processes of jobs and of sessions, and of nothing that connects again.
 _OF_ONE_USE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+#: From so many bytes on audit.log is audit.log.1, and so many older ones are kept: as of NVFlare's other logs.
+_AUDIT_BYTES, _AUDIT_FILES = 20_000_000, 10
+
 #: Between two tries to write down what became of a job.
 _AGAIN_SECONDS = 1.0
 
@@ -123,10 +126,11 @@ def _end_lost_jobs(fl_ctx: FLContext) -> None:
 
 
 class ReturnedMemory(FLComponent):
-    """Gives the memory that finished jobs needed back to the operating system.
+    """Gives the memory that finished jobs needed back to the operating system, and keeps audit.log small.
 
     The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job. And
-    NVFlare keeps what it knows of each process of a job and each session that was ever connected: 4 MB in 100 jobs.
+    NVFlare keeps what it knows of each process of a job and each session that was ever connected: 4 MB in 100 jobs. Of its logs
+    audit.log alone grows for ever.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
@@ -136,6 +140,8 @@ class ReturnedMemory(FLComponent):
                 _forget_ended(fl_ctx.get_engine().server.cell)
             with suppress(AttributeError):
                 ctypes.CDLL(None).malloc_trim(0)
+            with suppress(AttributeError, ImportError, OSError):
+                _rotate_audit(_private.AuditService.get_auditor())
 
 
 def _forget_ended(cell: Any) -> None:
@@ -149,6 +155,22 @@ def _forget_ended(cell: Any) -> None:
         for category in filter(_OF_ONE_USE.search, list(times.cat_bins)):
             if category.partition("#")[0] not in endpoints:
                 del times.cat_bins[category]
+
+
+def _rotate_audit(auditor: Any) -> None:
+    """Begin another audit.log where it is large; no line is lost, since whoever writes one waits for it."""
+    with auditor._lock:
+        file = auditor.audit_file.name
+        if os.path.getsize(file) < _AUDIT_BYTES:
+            return
+        auditor.audit_file.close()
+        try:
+            for number in reversed(range(1, _AUDIT_FILES)):
+                with suppress(FileNotFoundError):
+                    os.replace(f"{file}.{number}", f"{file}.{number + 1}")
+            os.replace(file, f"{file}.1")
+        finally:
+            auditor.audit_file = open(file, "a")  # noqa: SIM115 - as NVFlare's
 
 
 class ReturningSites(FLComponent):

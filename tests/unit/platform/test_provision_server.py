@@ -10,6 +10,7 @@ import time
 import uuid
 from contextlib import nullcontext
 from pathlib import Path
+from threading import Event, Thread
 from types import SimpleNamespace
 from unittest.mock import MagicMock
 
@@ -21,6 +22,7 @@ from nvflare.apis.impl.job_def_manager import SimpleJobDefManager
 from nvflare.apis.job_def import JobMetaKey, RunStatus
 from nvflare.apis.server_engine_spec import ServerEngineSpec
 from nvflare.app_common.job_schedulers.job_scheduler import SCHEDULE_RESULT_OK, DefaultJobScheduler
+from nvflare.fuel.sec.audit import Auditor
 from nvflare.fuel.utils.class_utils import instantiate_class
 
 from flareclust.platform import server
@@ -230,3 +232,51 @@ def test_jobs_and_snapshots_lie_in_the_folder_in_which_the_server_was_started(ki
         snapshots = instantiate_class(persistor["storage"]["path"], args)
         snapshots.create_object(os.path.join(persistor["uri_root"], "a-run"), b"", {})
         assert (expected / Path(root).name / "a-run").is_dir()
+
+
+def test_a_large_audit_log_is_begun_anew_without_a_lost_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "_AUDIT_BYTES", 2000)
+    monkeypatch.setattr(server, "_AUDIT_FILES", 3)
+    auditor = Auditor(str(tmp_path / "audit.log"))
+    written, end = 0, Event()
+
+    def write() -> None:
+        nonlocal written
+        while not end.is_set():
+            auditor.add_event("lead@hub.org", f"ask_{written}")
+            written += 1
+
+    thread = Thread(target=write)
+    thread.start()
+    try:
+        while not (tmp_path / "audit.log.2").exists():
+            server._rotate_audit(auditor)
+    finally:
+        end.set()
+        thread.join()
+    kept = [tmp_path / name for name in ("audit.log.2", "audit.log.1", "audit.log")]
+    lines = [line for file in kept for line in file.read_text().splitlines()]
+    assert [f"[A:ask_{number}]" in line for number, line in enumerate(lines)] == [True] * written
+    for _ in range(3):
+        auditor.add_event("lead@hub.org", "a" * 2000)
+        server._rotate_audit(auditor)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "audit.log", "audit.log.1", "audit.log.2", "audit.log.3"
+    ]  # fmt: skip
+    assert auditor.add_event("lead@hub.org", "small")
+    server._rotate_audit(auditor)
+    assert "small" in (tmp_path / "audit.log").read_text()
+
+
+def test_requests_are_written_down_where_audit_logs_cannot_be_renamed(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "_AUDIT_BYTES", 0)
+    auditor = Auditor(str(tmp_path / "audit.log"))
+
+    def fail(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(server.os, "replace", fail)
+    with pytest.raises(PermissionError):
+        server._rotate_audit(auditor)
+    auditor.add_event("lead@hub.org", "still")
+    assert "[A:still]" in (tmp_path / "audit.log").read_text()
