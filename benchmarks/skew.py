@@ -3,7 +3,8 @@
     python -m benchmarks.skew OTHER --out skew.jsonl    # a wheel, a checkout, or a number for this version under that number
 
 The lead has this version. Each host has a kit of NVFlare's to which its version's `flareclust site allow` was applied. Rows are
-made up. A record per mixture is appended to the file; those that are there already are not run again.
+made up. A record per mixture is appended to the file; those that are there already are not run again. Ends with 1 where a job found
+other bits, or nothing, without a sentence that names a host with the other version.
 """
 
 import argparse
@@ -44,6 +45,9 @@ JOBS = {
 
 _K, _SEED = 5, 3
 THIS, OTHER = "this", "other"
+
+#: The mixture in which no host has the other version.
+_NOBODY = "none"
 
 _LEFT_OUT = re.compile(r"^(?:left out|error): .*$", re.MULTILINE)
 
@@ -132,22 +136,44 @@ def mixtures() -> Iterator[dict[str, str]]:
 
 def written(versions: Mapping[str, str]) -> str:
     """Return a mixture as text: the hosts that have the other version."""
-    return ", ".join(host for host, version in versions.items() if version == OTHER) or "none"
+    return ", ".join(host for host, version in versions.items() if version == OTHER) or _NOBODY
 
 
 def show(records: list[dict[str, Any]]) -> None:
     """Print what came of each mixture and job."""
-    same = {job: record["jobs"][job]["centroids"] for record in records if record["other"] == "none" for job in JOBS}
+    alone = _alone(records)
     for record in records:
         print(f"other version at {record['other']}")
         for job, found in record["jobs"].items():
-            bits = found["centroids"]
-            what = "no result" if not bits else "the same bits" if bits == same.get(job) else "other bits"
-            print(f"  {job}: {'; '.join([what, *found['said']])}")
+            print(f"  {job}: {'; '.join([_compared(found['centroids'], alone.get(job)), *found['said']])}")
+
+
+def _alone(records: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the digest of each job's centroids where nobody has the other version."""
+    return {job: record["jobs"][job]["centroids"] for record in records if record["other"] == _NOBODY for job in JOBS}
+
+
+def _compared(bits: str, alone: str | None) -> str:
+    return "no result" if not bits else "the same bits" if bits == alone else "other bits"
+
+
+def unexplained(records: list[dict[str, Any]]) -> list[str]:
+    """Return the mixtures and jobs that found other bits, or nothing, and named no host with the other version as the reason."""
+    alone, found = _alone(records), []
+    for record in records:
+        others = [] if record["other"] == _NOBODY else record["other"].split(", ")
+        named = re.compile(rf"\b(?:{'|'.join(others)})\b" if others else "(?!)")
+        for job, outcome in record["jobs"].items():
+            what = _compared(outcome["centroids"], alone.get(job))
+            reason = "left out: " if outcome["centroids"] else "error: "
+            explained = any(said.startswith(reason) and named.search(said) for said in outcome["said"])
+            if what != "the same bits" and not explained:
+                found.append(f"other version at {record['other']}, {job}: {what}")
+    return found
 
 
 def main() -> int:
-    """Run the mixtures that have no record yet, and show all."""
+    """Run the mixtures that have no record yet, and show all; 1 where one is unexplained."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("other", help="a wheel, a checkout, or a number")
     parser.add_argument("--out", type=Path, default=Path("skew.jsonl"), help="the records, a line each")
@@ -166,7 +192,9 @@ def main() -> int:
             finally:
                 federation.close()
     show(known)
-    return 0
+    for one in (silent := unexplained(known)):
+        print(f"without a reason: {one}", file=sys.stderr)
+    return int(bool(silent))
 
 
 if __name__ == "__main__":

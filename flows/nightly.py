@@ -75,7 +75,7 @@ def _noticed(result: Result) -> list[str]:
     """Return which sites are not in a result, and how its clusters differ from the earlier ones, a sentence each."""
     said = [f"{site} {why}" for site, why in sorted(result.left_out.items())]
     since, name = result.continuity, str(result.matched_to)
-    return said if since is None else said + since.changes(name) + since.drift(name)
+    return said if since is None else said + since.changes(name) + since.drift(name, result.row_name)
 
 
 def _may_pass(error: Exception) -> bool:

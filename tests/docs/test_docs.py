@@ -17,8 +17,11 @@ import yaml
 from packaging.version import Version
 
 import flareclust
+from flareclust._foundation.errors import Refusal
 from flareclust._foundation.settings import expected
+from flareclust._foundation.version import misfit
 from flareclust.cli.main import app
+from flareclust.federation import nvflare_executor
 from flareclust.federation.site import steps_to_end
 from flareclust.protocol import registry
 from flareclust.protocol.params import GENERAL
@@ -313,6 +316,18 @@ def test_citation_and_changelog_name_this_version() -> None:
     released = re.findall(r"^## \[(\S+)\] - (\S+)$", text_of("CHANGELOG.md"), re.MULTILINE)
     assert (citation["version"], str(citation["date-released"])) == released[0]
     assert Version(citation["version"]) < number if number.is_devrelease else citation["version"] == str(number)
+
+
+def test_quoted_refusals_of_another_version_are_those_of_the_code() -> None:
+    needed, own = f"0.4.0+{'0' * 12}", f"0.3.0+{'1' * 12}"
+    with pytest.raises(Refusal) as refused:
+        nvflare_executor._check_version(needed, own)
+    page, lead = text_of("docs/versions.md"), text_of("docs/operations-lead.md")
+    assert f"\nleft out: clinic-d {refused.value}\n" in page
+    assert f"(min_sites). clinic-d {refused.value}\n" in page
+    assert f"\nerror: the server {misfit(needed, own)}\n" in page
+    assert f"`{misfit(needed.replace('4', '3'), own)}`" in page
+    assert f"`clinic-d {misfit(needed, own)}`" in lead
 
 
 # The worked example of CONTRIBUTING.md

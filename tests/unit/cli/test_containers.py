@@ -81,7 +81,7 @@ def test_the_services_of_a_team_fit_the_schema_and_reserve_memory_and_cpu():
         lambda service: service["environment"].update(FLAG=True),
     ],
 )
-def test_the_schema_finds_what_compose_would_refuse(change):
+def test_the_schema_refuses_other_keys_and_types_and_a_service_without_reservations(change):
     found = compose()
     change(found["services"]["mlflow"])
     with pytest.raises(jsonschema.ValidationError):

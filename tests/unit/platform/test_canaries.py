@@ -2,8 +2,8 @@
 
 Try a new version of NVFlare with this file first. The first table has the names of `flareclust.platform._private`; the second the
 attributes, methods and words that are used beside them. Where a test fails, its message says which part of ours is concerned.
-Tests that show what NVFlare itself still does wrong stand with the parts, such as test_simulated.py, test_file_guard.py and
-test_peers.py, and at the end of this file.
+Tests that show what NVFlare itself still does wrong stand with the parts, such as test_simulated.py, test_file_guard.py,
+test_peers.py and test_server_connections.py, and at the end of this file.
 """
 
 import ast
@@ -17,7 +17,7 @@ import pytest
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.impl.wf_comm_server import WFCommServer
 
-from flareclust.platform import _private, controller, job_monitor, simulator_watch
+from flareclust.platform import _private, controller, job_monitor, server, simulator_watch
 from flareclust.platform._private import _NAMES
 from flareclust.platform.controller import ClusteringController
 from flareclust.sites import running
@@ -41,7 +41,9 @@ MAY_GO = {
     "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period, and imports PyTorch only for jobs "
     "that have sent tensors",
     "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace; _start_jobs, when NVFlare's server "
-    "goes on to start jobs after an error",
+    "goes on to start jobs after an error; OutcomeWait, when a file of the kit can state the wait; _forget_ended, when NVFlare forgets "
+    "connections that are closed and their times; _rotate_audit, when audit.log is limited as its other logs are; ReturningSites, when it tells jobs of a site that registers again, and operators of a "
+    "kit that runs twice",
     "_private": "wait_by_steady_clock of platform/_private.py, when NVFlare's waits go by time.monotonic",
     "job_monitor": "the words in platform/job_monitor.py and simulator_watch.py, when NVFlare's API says why a job failed",
     "executor": "handle_event of federation/nvflare_executor.py, when arrays travel in the reply itself by a setting",
@@ -111,6 +113,13 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     ),
     "CellMessageHeaderKeys": ("receiver", has("TOKEN")),
     "CellReturnCode": ("peers", has("UNAUTHENTICATED")),
+    "AuditService": (
+        "server",
+        lambda value: (
+            takes()(value.get_auditor)
+            and in_source("nvflare.fuel.sec.audit", 'self.audit_file = open(audit_file_name, "a")', "with self._lock:")
+        ),
+    ),
     "AuthorizationService": (
         "admission",
         lambda value: (
@@ -185,6 +194,16 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     "RequestProcessor": ("peers", with_methods(get_topics=(), process=("req", "app_ctx"))),
     "STREAM_CHANNEL": ("receiver", lambda value: isinstance(value, str)),
     "STREAM_ERROR_TOPIC": ("receiver", lambda value: isinstance(value, str)),
+    "StatsPoolManager": (
+        "server",
+        lambda value: (
+            has("update_lock", "cat_bins")(attribute("nvflare.fuel.f3.stats_pool", "new_time_pool")("times"))
+            and takes("name")(value.get_pool)
+            and in_source(
+                "nvflare.fuel.f3.cellnet.core_cell", '"Msg_Travel", "Time taken', 'category=f"{origin_name}#{'
+            )
+        ),
+    ),
     "Scope": (
         "filters",
         with_methods(
@@ -276,6 +295,56 @@ BESIDE: dict[str, tuple[str, Callable[[], object]]] = {
                 "nvflare.private.fed.server.job_runner", "Thread(target=self._job_complete_process, args=[engine])"
             )
             and in_source("nvflare.private.fed.app.deployer.server_deployer", "job_runner.run(fl_ctx)")
+        ),
+    ),
+    "a server tells its jobs of lost sites": (
+        "server",
+        lambda: (
+            takes("job_id", "client_name", "reason")(
+                attribute("nvflare.private.fed.server.server_engine", "ServerEngine").notify_dead_job
+            )
+            and in_source(
+                "nvflare.private.fed.server.server_engine",
+                *(
+                    "self.server = server",
+                    "self.run_processes[job.job_id] = {",
+                    "RunProcessKey.PARTICIPANTS: job_clients",
+                ),
+                "job_clients[client.token] = client",
+            )
+            and in_source(
+                "nvflare.private.fed.server.fed_server",
+                *("self.client_manager = ClientManager(", "fire_event(EventType.CLIENT_REGISTER_PROCESSED"),
+            )
+        ),
+    ),
+    "a heartbeat under another token": (
+        "server",
+        lambda: (
+            in_source("nvflare.private.fed.server.client_manager", "FLContextKey.COMMUNICATION_ERROR", "another token")
+            and in_source("nvflare.private.fed.server.fed_server", "fire_event(EventType.CLIENT_HEARTBEAT_PROCESSED")
+        ),
+    ),
+    "how long a server waits for the outcome at sites": (
+        "server",
+        lambda: (
+            attribute("nvflare.fuel.utils.config_service", "ENV_VAR_PREFIX")
+            + attribute("nvflare.apis.fl_constant", "ConfigVarName").CLIENT_OUTCOME_WAIT_TIMEOUT.upper()
+            == server._OUTCOME_WAIT
+            and in_source(
+                "nvflare.private.fed.server.job_runner", "get_float_var(", "ConfigVarName.CLIENT_OUTCOME_WAIT_TIMEOUT"
+            )
+        ),
+    ),
+    "what a server keeps of connections": (
+        "server",
+        lambda: (
+            attribute("nvflare.fuel.f3.sfm.sfm_endpoint", "SfmEndpoint")(_private.Endpoint("north")).connections == []
+            and in_source("nvflare.fuel.f3.sfm.conn_manager", "self.sfm_endpoints[endpoint_name] = sfm_endpoint")
+            and in_source("nvflare.fuel.f3.communicator", "self.conn_manager = ConnManager(")
+            and in_source("nvflare.fuel.f3.cellnet.core_cell", "self.communicator = Communicator(")
+            and in_source("nvflare.fuel.f3.cellnet.cell", "self.core_cell = CoreCell(")
+            and in_source("nvflare.private.fed.server.fed_server", "self.cell = Cell(")
         ),
     ),
     "a session has the drivers of its connections": (
