@@ -4,8 +4,11 @@ Each is imported when it is asked for, since some bring all of NVFlare's client,
 what may go when NVFlare has mended it, stands in tests/unit/platform/test_canaries.py.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
 from importlib.metadata import version
 from pkgutil import resolve_name
 from types import MappingProxyType, SimpleNamespace
@@ -56,6 +59,7 @@ _MODULES: Mapping[str, Sequence[str]] = MappingProxyType(
         # downloads in a session, and the simulator
         "nvflare.fuel.hci.client.file_transfer": ("FileTransferModule",),
         "nvflare.fuel.f3.mpm": ("MainProcessMonitor",),
+        "nvflare.fuel.f3.sfm.conn_manager": ("ConnManager",),
         "nvflare.fuel.f3.stats_pool": ("StatsPoolManager",),
     }
 )
@@ -80,6 +84,9 @@ _OTHERS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+#: What is in the names of processes of jobs and of sessions, and of nothing that connects again.
+_OF_ONE_USE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 _NAMES = {**{name: f"{module}:{name}" for module, names in _MODULES.items() for name in names}, **_OTHERS}
 
 
@@ -99,9 +106,36 @@ def unprotected(what: str, why: object) -> str:
     )
 
 
-def wait_by_steady_clock() -> None:
-    """Let this process wait for messages as long as it says: where the wall clock is set back, NVFlare waits so much longer."""
+def mend_connections() -> None:
+    """Let this process wait for messages as long as it says, and forget processes of jobs and sessions whose connections are closed.
+
+    NVFlare waits so much longer where the wall clock is set back. What it knows of each process that was ever connected, and how long
+    its messages took, it keeps for ever: 4 MB in 100 jobs at a server.
+    """
     optional("waiter_utils", SimpleNamespace()).time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
+    manager = optional("ConnManager", None)
+    close = getattr(manager, "close_connection", None)
+    if close is None or hasattr(close, "__wrapped__"):
+        return
+
+    @wraps(close)
+    def close_connection(self: Any, connection: Any) -> None:
+        close(self, connection)
+        with suppress(AttributeError, KeyError):
+            _forget_closed(self.sfm_endpoints)
+
+    manager.close_connection = close_connection
+
+
+def _forget_closed(endpoints: dict[str, Any]) -> None:
+    for name in filter(_OF_ONE_USE.search, list(endpoints)):
+        if not endpoints[name].connections:
+            endpoints.pop(name, None)
+    times = optional("StatsPoolManager", None).get_pool("msg_travel")
+    with times.update_lock:
+        for category in filter(_OF_ONE_USE.search, list(times.cat_bins)):
+            if category.partition("#")[0] not in endpoints:
+                del times.cat_bins[category]
 
 
 def __getattr__(name: str) -> Any:

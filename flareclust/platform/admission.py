@@ -133,7 +133,7 @@ class _Gate(FLComponent):
     def __init__(self) -> None:
         super().__init__()
         file_guard.install()  # before this process, or that of a job, has a connection
-        _private.wait_by_steady_clock()
+        _private.mend_connections()
         self._watch = Watch()
         self._unguarded: str | None = peers.unguarded(_NOT_STARTED)
 

@@ -7,7 +7,6 @@ scripts, in a container, by another supervisor.
 import ctypes
 import logging
 import os
-import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,9 +25,6 @@ from flareclust.protocol.schema import plain
 
 #: How long a finished job waits for sites that no longer answer, as an environment variable: NVFlare has no file for it.
 _OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
-
-#: What is in the names of processes of jobs and of sessions, and of nothing that connects again.
-_OF_ONE_USE = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 #: From so many bytes on audit.log is audit.log.1, and so many older ones are kept: as of NVFlare's other logs.
 _AUDIT_BYTES, _AUDIT_FILES = 20_000_000, 10
@@ -128,33 +124,17 @@ def _end_lost_jobs(fl_ctx: FLContext) -> None:
 class ReturnedMemory(FLComponent):
     """Gives the memory that finished jobs needed back to the operating system, and keeps audit.log small.
 
-    The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job. And
-    NVFlare keeps what it knows of each process of a job and each session that was ever connected: 4 MB in 100 jobs. Of its logs
-    audit.log alone grows for ever.
+    The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job. Of
+    NVFlare's logs audit.log alone grows for ever.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Do so at the end of each job; nothing where the C library is not that of GNU, or NVFlare another one."""
+        """Do so at the end of each job; no memory where the C library is not that of GNU."""
         if event_type in (EventType.JOB_COMPLETED, EventType.JOB_ABORTED):
-            with suppress(AttributeError, ImportError, KeyError):
-                _forget_ended(fl_ctx.get_engine().server.cell)
             with suppress(AttributeError):
                 ctypes.CDLL(None).malloc_trim(0)
             with suppress(AttributeError, ImportError, OSError):
                 _rotate_audit(_private.AuditService.get_auditor())
-
-
-def _forget_ended(cell: Any) -> None:
-    """Forget the processes of jobs and the sessions that are connected no more, and how long their messages took."""
-    endpoints = cell.core_cell.communicator.conn_manager.sfm_endpoints
-    for name in filter(_OF_ONE_USE.search, list(endpoints)):
-        if not endpoints[name].connections:
-            endpoints.pop(name, None)
-    times = _private.StatsPoolManager.get_pool("msg_travel")
-    with times.update_lock:
-        for category in filter(_OF_ONE_USE.search, list(times.cat_bins)):
-            if category.partition("#")[0] not in endpoints:
-                del times.cat_bins[category]
 
 
 def _rotate_audit(auditor: Any) -> None:

@@ -28,7 +28,7 @@ from flareclust._foundation.certificates import certificate_problem, server_ends
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.interrupts import SharedChange
 from flareclust.platform import file_guard
-from flareclust.platform._private import FileTransferModule, wait_by_steady_clock
+from flareclust.platform._private import FileTransferModule, mend_connections
 
 #: Where a kit says whose it is and where the server is.
 _ADMIN_FILE = Path("startup") / "fed_admin.json"
@@ -215,7 +215,7 @@ class _PathOutside(ValueError):
 def guard() -> str | None:
     """Guard messages, waits and downloads of this process; return why messages cannot be, in words that follow its name."""
     file_guard.install()
-    wait_by_steady_clock()
+    mend_connections()
     _guard_downloads()
     return file_guard.problem()
 

@@ -41,10 +41,11 @@ MAY_GO = {
     "controller": "set_communicator of platform/controller.py, when NVFlare hands on task_check_period, and imports PyTorch only for jobs "
     "that have sent tensors",
     "server": "WorkspaceStorage of platform/server.py, when a kit can name folders in its own workspace; _start_jobs, when NVFlare's server "
-    "goes on to start jobs after an error; OutcomeWait, when a file of the kit can state the wait; _forget_ended, when NVFlare forgets "
-    "connections that are closed and their times; _rotate_audit, when audit.log is limited as its other logs are; ReturningSites, when it tells jobs of a site that registers again, and operators of a "
-    "kit that runs twice",
-    "_private": "wait_by_steady_clock of platform/_private.py, when NVFlare's waits go by time.monotonic",
+    "goes on to start jobs after an error; OutcomeWait, when a file of the kit can state the wait; _rotate_audit, "
+    "when audit.log is limited as its other logs are; ReturningSites, when it tells jobs of a site that registers again, and operators "
+    "of a kit that runs twice",
+    "_private": "mend_connections of platform/_private.py, when NVFlare's waits go by time.monotonic and it "
+    "forgets connections that are closed and their times",
     "job_monitor": "the words in platform/job_monitor.py and simulator_watch.py, when NVFlare's API says why a job failed",
     "executor": "handle_event of federation/nvflare_executor.py, when arrays travel in the reply itself by a setting",
 }
@@ -149,6 +150,7 @@ PRIVATE: dict[str, tuple[str, Check]] = {
         ),
     ),
     "CommConfigurator": ("receiver", lambda value: isinstance(value().get_streaming_max_blob_size(), int)),
+    "ConnManager": ("_private", with_methods(close_connection=("connection",))),
     "CoreCell": (
         "peers",
         lambda value: (
@@ -195,7 +197,7 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     "STREAM_CHANNEL": ("receiver", lambda value: isinstance(value, str)),
     "STREAM_ERROR_TOPIC": ("receiver", lambda value: isinstance(value, str)),
     "StatsPoolManager": (
-        "server",
+        "_private",
         lambda value: (
             has("update_lock", "cat_bins")(attribute("nvflare.fuel.f3.stats_pool", "new_time_pool")("times"))
             and takes("name")(value.get_pool)
@@ -336,15 +338,11 @@ BESIDE: dict[str, tuple[str, Callable[[], object]]] = {
             )
         ),
     ),
-    "what a server keeps of connections": (
-        "server",
+    "what a process keeps of connections": (
+        "_private",
         lambda: (
             attribute("nvflare.fuel.f3.sfm.sfm_endpoint", "SfmEndpoint")(_private.Endpoint("north")).connections == []
             and in_source("nvflare.fuel.f3.sfm.conn_manager", "self.sfm_endpoints[endpoint_name] = sfm_endpoint")
-            and in_source("nvflare.fuel.f3.communicator", "self.conn_manager = ConnManager(")
-            and in_source("nvflare.fuel.f3.cellnet.core_cell", "self.communicator = Communicator(")
-            and in_source("nvflare.fuel.f3.cellnet.cell", "self.core_cell = CoreCell(")
-            and in_source("nvflare.private.fed.server.fed_server", "self.cell = Cell(")
         ),
     ),
     "a session has the drivers of its connections": (

@@ -1,5 +1,6 @@
-"""What a server makes of its connections: sites that return, kits that run twice, and what it forgets at the end of jobs."""
+"""What servers and relays make of connections: sites that return, kits that run twice, and what is forgotten once they are closed."""
 
+import inspect
 import uuid
 from threading import Event
 from types import SimpleNamespace
@@ -11,13 +12,15 @@ from nvflare.apis.fl_constant import ReservedKey, RunProcessKey
 from nvflare.apis.fl_context import FLContext
 from nvflare.fuel.f3.connection import Connection
 from nvflare.fuel.f3.drivers.connector_info import ConnectorInfo, Mode
-from nvflare.fuel.f3.endpoint import Endpoint
+from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 from nvflare.fuel.f3.stats_pool import StatsPoolManager, new_time_pool
 from nvflare.fuel.utils.class_utils import instantiate_class
 from nvflare.private.fed.server.client_manager import ClientManager
 
-from flareclust.platform import server
+from flareclust.platform import _private, server
+from flareclust.platform._private import mend_connections
+from flareclust.platform.session import guard
 
 JOB, OTHER_JOB = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
@@ -147,66 +150,63 @@ LEFT = {name for name, connected in PROCESSES.items() if connected} | {"south"}
 
 
 @pytest.fixture
-def cell(monkeypatch):
-    """The cell of a server to which all of them were connected, and which has had a message of each."""
-    manager, connector = ConnManager(Endpoint("server")), ConnectorInfo("", None, {}, Mode.PASSIVE, 0, 0, True, Event())
+def connect(monkeypatch):
+    """What makes a process to which all of them were connected, and which has had a message of each, with NVFlare's own manager."""
+    monkeypatch.setattr(ConnManager, "close_connection", inspect.unwrap(ConnManager.close_connection))
     times = new_time_pool("Msg_Travel")
     monkeypatch.setattr(StatsPoolManager, "pools", {"msg_travel": times})
-    times.record_value(f"{BEHIND_A_RELAY}#request:task", 0.01)
-    for name, connected in PROCESSES.items():
-        wire = Wire(connector)
-        manager.handle_new_connection(wire)
-        manager.update_endpoint(manager.sfm_conns[wire.name], {"endpoint_name": name})
-        times.record_value(f"{name}#request:task", 0.01)
-        if not connected:
-            manager.close_connection(wire)
-    return SimpleNamespace(core_cell=SimpleNamespace(communicator=SimpleNamespace(conn_manager=manager)))
+
+    def connected() -> ConnManager:
+        manager, connector = (
+            ConnManager(Endpoint("server")),
+            ConnectorInfo("", None, {}, Mode.PASSIVE, 0, 0, True, Event()),
+        )
+        times.record_value(f"{BEHIND_A_RELAY}#request:task", 0.01)
+        for name, stays in PROCESSES.items():
+            wire = Wire(connector)
+            manager.handle_new_connection(wire)
+            manager.update_endpoint(manager.sfm_conns[wire.name], {"endpoint_name": name})
+            times.record_value(f"{name}#request:task", 0.01)
+            if not stays:
+                manager.close_connection(wire)
+        return manager
+
+    return connected
 
 
-def end_of_job(cell: object) -> None:
-    fl_ctx = FLContext()
-    engine = SimpleNamespace(server=SimpleNamespace(cell=cell))
-    fl_ctx.set_prop(ReservedKey.ENGINE, engine, private=True, sticky=False)
-    instantiate_class("flareclust.engines.server.ReturnedMemory", {}).handle_event(EventType.JOB_COMPLETED, fl_ctx)
+def test_nvflare_keeps_what_was_connected_once(connect):
+    """If this fails, `_forget_closed` of flareclust.platform._private can go."""
+    assert {*connect().sfm_endpoints} == {*PROCESSES}
 
 
-def test_nvflare_keeps_what_was_connected_once(cell):
-    """If this fails, `_forget_ended` of flareclust.platform.server can go."""
-    assert {*cell.core_cell.communicator.conn_manager.sfm_endpoints} == {*PROCESSES}
-
-
-def test_the_end_of_a_job_forgets_processes_of_jobs_and_sessions_that_are_gone(cell):
-    end_of_job(cell)
-    manager, times = cell.core_cell.communicator.conn_manager, StatsPoolManager.get_pool("msg_travel")
+def test_a_guarded_process_forgets_processes_of_jobs_and_sessions_that_are_gone(connect):
+    for _ in range(2):  # as where a job's process is guarded by both of its sides
+        guard()
+    manager, times = connect(), StatsPoolManager.get_pool("msg_travel")
     assert {*manager.sfm_endpoints} == LEFT
     assert {*times.cat_bins} == {f"{name}#request:task" for name in {*LEFT, BEHIND_A_RELAY}}
     assert manager.get_connections(f"north.{OTHER_JOB}"), "what is connected stays so"
+    assert manager.find_endpoint("south").state == EndpointState.DISCONNECTED
     assert times.update_lock.acquire(blocking=False), "NVFlare goes on to measure"
 
 
-@pytest.mark.parametrize(
-    "lacking", ["conn_manager", "sfm_endpoints", "connections", "StatsPoolManager", "msg_travel", "cat_bins"]
-)
-def test_an_nvflare_that_lacks_these_attributes_ends_jobs_all_the_same(cell, monkeypatch, lacking):
-    """What there is of them stays as it was, or is forgotten; memory is returned."""
-    asked = []
-    monkeypatch.setattr(server.ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=asked.append))
-    communicator = cell.core_cell.communicator
-    manager, times = communicator.conn_manager, StatsPoolManager.get_pool("msg_travel")
-    if lacking == "conn_manager":
-        del communicator.conn_manager
-    elif lacking == "sfm_endpoints":
-        communicator.conn_manager = SimpleNamespace()
-    elif lacking == "connections":
-        manager.sfm_endpoints = {name: SimpleNamespace() for name in manager.sfm_endpoints}
+@pytest.mark.parametrize("lacking", ["sfm_endpoints", "StatsPoolManager", "msg_travel", "cat_bins"])
+def test_an_nvflare_that_lacks_these_attributes_closes_connections_all_the_same(connect, monkeypatch, lacking):
+    mend_connections()
+    times = StatsPoolManager.get_pool("msg_travel")
+    if lacking == "sfm_endpoints":
+        monkeypatch.setattr(_private, "_forget_closed", lambda endpoints: endpoints.no_such_attribute)
     elif lacking == "StatsPoolManager":
         monkeypatch.delattr(f"nvflare.fuel.f3.stats_pool.{lacking}")
     elif lacking == "msg_travel":
         StatsPoolManager.delete_pool(lacking)
     else:
         monkeypatch.setitem(StatsPoolManager.pools, "msg_travel", SimpleNamespace(update_lock=times.update_lock))
-    end_of_job(cell)
-    assert asked == [0]
-    assert {*times.cat_bins} == {f"{name}#request:task" for name in {*PROCESSES, BEHIND_A_RELAY}}
-    assert {*manager.sfm_endpoints} >= LEFT
+    manager = connect()
+    assert len(manager.sfm_conns) == sum(PROCESSES.values())
     assert times.update_lock.acquire(blocking=False)
+
+
+def test_an_nvflare_without_such_a_manager_is_left_as_it_is(monkeypatch):
+    monkeypatch.delattr("nvflare.fuel.f3.sfm.conn_manager.ConnManager")
+    mend_connections()
