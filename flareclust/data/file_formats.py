@@ -99,7 +99,7 @@ class Source:
         columns: gives the cells of columns of any type by name, an Arrow array for each, a part of the rows at a time; None where
             the format has none.
         mapped: the rows as they lie in the file, where they can be used from there.
-        stamp: of that file.
+        stamp: of the file; None for images.
         n: number of rows, where the file's header states it.
         width: number of columns that may be features, likewise.
         repeats: how often the same row may be there, since it counts as several.
