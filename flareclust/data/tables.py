@@ -482,7 +482,7 @@ def _open(file: File, selection: Selection) -> Iterator[Source]:
         )
     with system_errors(place):
         if path.is_dir():
-            with _unchanging(path, place), open_images(path, place, root, selection.id_name) as source:
+            with open_images(path, place, root, selection.id_name) as source:
                 yield source
         elif not path.is_file():
             raise UserError(f"{place}: no such file")
@@ -493,7 +493,11 @@ def _open(file: File, selection: Selection) -> Iterator[Source]:
         elif path.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
         else:
-            with _held(path) as held, _unchanging(held, place) as stamp, opener(held, place, selection) as source:
+            with (
+                _held(path) as held,
+                FileFingerprint.kept(held, place) as stamp,
+                opener(held, place, selection) as source,
+            ):
                 yield replace(source, stamp=replace(stamp, path=path))
 
 
@@ -503,22 +507,6 @@ def _held(path: Path) -> Iterator[Path]:
     with path.open("rb") as stream:
         held = Path(f"/proc/self/fd/{stream.fileno()}")  # Linux; it opens the file anew, from its beginning
         yield held if held.exists() else path
-
-
-@contextmanager
-def _unchanging(path: Path, place: str) -> Iterator[FileFingerprint]:
-    """Raise UserError where another process writes a file while it is read; what is wrong with its rows then has this cause."""
-    before = FileFingerprint.of(path)
-    try:
-        yield before
-    except UserError:
-        if FileFingerprint.of(path) == before:
-            raise
-    if FileFingerprint.of(path) != before:
-        raise UserError(
-            f"{place} changed while it was read, so that rows may be cut or missing; write a table to another name, rename it when it is "
-            "complete, and read it again"
-        )
 
 
 #: So many missing columns are named in a message.

@@ -133,7 +133,7 @@ class _Growing(RowStore):
 def test_a_table_that_is_being_written_is_not_used(tmp_path, suffix, memory):
     file, words = (
         write(tmp_path, suffix, frame()),
-        "changed while it was read, .* write a table to another name, rename",
+        "changed while it was read, .* write a table or images to another name, rename",
     )
     with pytest.raises(UserError, match=rf"^t\.{suffix} {words}"):
         Numbers().read([file], _Growing(file, memory, tmp_path))
