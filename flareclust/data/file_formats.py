@@ -49,7 +49,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class FileFingerprint:
-    """A file's size in bytes and the time when it was last changed, in nanoseconds.
+    """A file's size in bytes and the time when it was last changed, in nanoseconds; of files in a folder, sums of these.
 
     Rows that are used from where they lie must not change under a job.
     """
@@ -59,10 +59,28 @@ class FileFingerprint:
     changed: int
 
     @classmethod
-    def of(cls, path: Path) -> "FileFingerprint":
-        """Return the stamp that a file has now; OSError where it is gone."""
-        status = path.stat()
-        return cls(path, status.st_size, status.st_mtime_ns)
+    def of(cls, path: Path, names: Sequence[str] | None = None) -> "FileFingerprint":
+        """Return the stamp that a file has now, OSError where it is gone; or that of these files in a folder, without those gone."""
+        found = [path.stat()] if names is None else [at.stat() for name in names if (at := path / name).exists()]
+        # Each time has another weight, so that two files that change places are noticed.
+        changed = sum(weight * one.st_mtime_ns for weight, one in enumerate(found, 1))
+        return cls(path, sum(one.st_size for one in found), changed)
+
+    @classmethod
+    @contextmanager
+    def kept(cls, path: Path, place: str, names: Sequence[str] | None = None) -> Iterator["FileFingerprint"]:
+        """Raise UserError where what `of` looks at is written meanwhile; what is wrong with its rows then has this cause."""
+        before = cls.of(path, names)
+        try:
+            yield before
+        except UserError:
+            if cls.of(path, names) == before:
+                raise
+        if cls.of(path, names) != before:
+            raise UserError(
+                f"{place} changed while it was read, so that rows may be cut or missing; write a table or images to another name, "
+                "rename it when it is complete, and read it again"
+            )
 
     def check(self) -> None:
         """Raise Refusal where the file has another stamp by now, or is gone."""
@@ -99,7 +117,7 @@ class Source:
         columns: gives the cells of columns of any type by name, an Arrow array for each, a part of the rows at a time; None where
             the format has none.
         mapped: the rows as they lie in the file, where they can be used from there.
-        stamp: of that file.
+        stamp: of the file; None for images.
         n: number of rows, where the file's header states it.
         width: number of columns that may be features, likewise.
         repeats: how often the same row may be there, since it counts as several.

@@ -8,6 +8,7 @@ Sizes are checked in a file's header, before its pixels are decoded. Names of im
 (`flareclust.data.file_formats.marked`): they may be those of patients.
 """
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ import numpy as np
 from flareclust._foundation.errors import FlareclustError, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import FloatArray
-from flareclust.data.file_formats import DAMAGED, Piece, Source, marked, no_id, real_path
+from flareclust.data.file_formats import DAMAGED, FileFingerprint, Piece, Source, marked, no_id, real_path
 from flareclust.data.memory import RowStore
 
 if TYPE_CHECKING:
@@ -95,8 +96,8 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
         id_name: the name of a column with ids, which images do not have.
 
     Raises:
-        UserError: there are no images, there is no Pillow, or an image is damaged, too large, or of another shape than
-            the first.
+        UserError: there are no images, there is no Pillow, or an image is damaged, too large, of another shape than
+            the first, or changed before all were read.
     """
     if id_name is not None:
         raise no_id(place)
@@ -108,9 +109,6 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
             f"{place} is a folder without images ({', '.join(IMAGE_SUFFIXES)}); a table is one file, such as a csv file"
         )
     reader = _Images(folder, place, root)
-    with reader.opened(names[0]) as image:
-        shape = _shape(image)
-    width = shape[0] * shape[1] * shape[2]
 
     def read(positions: Sequence[int] | None, store: RowStore) -> Iterator[Piece]:
         del positions  # there are no names to choose by
@@ -122,7 +120,11 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
                 row[:] = reader.pixels(name, shape, names[0])
             yield Piece(rows, np.array([_printable(name) for name in part]))
 
-    yield Source(None, read, n=len(names), width=width, shape=shape)
+    with FileFingerprint.kept(folder, place, names):
+        with reader.opened(names[0]) as image:
+            shape = _shape(image)
+        width = math.prod(shape)
+        yield Source(None, read, n=len(names), width=width, shape=shape)
 
 
 class _Images:

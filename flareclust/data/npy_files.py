@@ -68,7 +68,6 @@ def open_numpy(file: Path, place: str, selection: formats.Selection) -> Iterator
     with _numpy_errors(place):
         if selection.id_name is not None:
             raise formats.no_id(place)
-        stamp = formats.FileFingerprint.of(file)
         rows = _mapped(file)
         plain = rows.dtype == np.float64 and rows.flags.c_contiguous and rows.flags.aligned and rows.ndim == 2
 
@@ -81,7 +80,7 @@ def open_numpy(file: Path, place: str, selection: formats.Selection) -> Iterator
                     yield formats.Piece(np.array(rows[part], order="C"))
 
         n, width = rows.shape if rows.ndim == 2 else (None, None)
-        yield formats.Source(None, read, None, rows if plain else None, stamp if plain else None, n, width)
+        yield formats.Source(None, read, None, rows if plain else None, n=n, width=width)
 
 
 def _mapped(file: Path) -> Array:

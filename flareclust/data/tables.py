@@ -482,7 +482,8 @@ def _open(file: File, selection: Selection) -> Iterator[Source]:
         )
     with system_errors(place):
         if path.is_dir():
-            opened: AbstractContextManager[Source] = open_images(path, place, root, selection.id_name)
+            with open_images(path, place, root, selection.id_name) as source:
+                yield source
         elif not path.is_file():
             raise UserError(f"{place}: no such file")
         elif (opener := FORMATS.get(form)) is None:
@@ -492,25 +493,20 @@ def _open(file: File, selection: Selection) -> Iterator[Source]:
         elif path.stat().st_size == 0:
             raise UserError(f"{place} is empty; a table needs at least one row")
         else:
-            opened = opener(path, place, selection)
-        with _unchanging(path, place), opened as source:
-            yield source
+            with (
+                _held(path) as held,
+                FileFingerprint.kept(held, place) as stamp,
+                opener(held, place, selection) as source,
+            ):
+                yield replace(source, stamp=replace(stamp, path=path))
 
 
 @contextmanager
-def _unchanging(path: Path, place: str) -> Iterator[None]:
-    """Raise UserError where another process writes a file while it is read; what is wrong with its rows then has this cause."""
-    before = FileFingerprint.of(path)
-    try:
-        yield
-    except UserError:
-        if FileFingerprint.of(path) == before:
-            raise
-    if FileFingerprint.of(path) != before:
-        raise UserError(
-            f"{place} changed while it was read, so that rows may be cut or missing; write a table to another name, rename it when it is "
-            "complete, and read it again"
-        )
+def _held(path: Path) -> Iterator[Path]:
+    """Give a path that leads to the file that is here now, also once another file has its name; where there is none, its own."""
+    with path.open("rb") as stream:
+        held = Path(f"/proc/self/fd/{stream.fileno()}")  # Linux; it opens the file anew, from its beginning
+        yield held if held.exists() else path
 
 
 #: So many missing columns are named in a message.

@@ -1,5 +1,7 @@
 """Folders of images: which files are read, in which order, as which numbers, and what is refused."""
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -168,6 +170,64 @@ def test_links_to_nowhere_and_to_folders_are_refused(tmp_path):
     write(tmp_path / "more" / "3.png", grey(1))
     (tmp_path / "images" / "more").symlink_to(tmp_path / "more")
     refused(tmp_path / "images", r"more is a link to a folder")
+
+
+class _Meanwhile(RowStore):
+    """A store during whose reading another process does something once."""
+
+    def __init__(self, what) -> None:
+        super().__init__()
+        self.what = what
+
+    def check_fits(self, size, place):
+        what, self.what = self.what, lambda: None
+        what()
+        super().check_fits(size, place)
+
+
+def _swap(folder):
+    (folder / "a" / "2.png").rename(folder / "a" / "0.png")
+    (folder / "1.png").rename(folder / "a" / "2.png")
+    (folder / "a" / "0.png").rename(folder / "1.png")
+
+
+#: What happens to a folder while it is read.
+CHANGES = {
+    "an image": lambda folder: write(folder / "1.png", grey(7)),
+    "an image below": lambda folder: write(folder / "a" / "2.png", grey(7)),
+    "half of an image": lambda folder: (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:40]),
+    "where a link leads": lambda folder: write(folder.parent / "3.png", grey(7)),
+    "an image that takes the place of another": lambda folder: (folder / "1.png").replace(folder / "a" / "2.png"),
+    "two images change places": _swap,
+    "an image is gone": lambda folder: (folder / "a" / "2.png").unlink(),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number, name in enumerate(("1.png", "a/2.png")):
+        os.utime(write(tmp_path / "images" / name, grey(number)), ns=(0, 10**18 + number))
+    (tmp_path / "images" / "3.png").symlink_to(write(tmp_path / "3.png", grey(3)))
+    return tmp_path / "images"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_folder_whose_images_are_written_while_it_is_read_is_not_used(folder, change):
+    store = _Meanwhile(lambda: CHANGES[change](folder))
+    with pytest.raises(
+        UserError, match=r"^images changed while it was read, .* write a table or images to another name"
+    ):
+        Numbers().read([File(folder, "images")], store)
+
+
+def test_what_is_written_beside_the_images_of_a_folder_changes_nothing(folder):
+    def others():
+        write(folder / "0.png", grey(7))
+        (folder / "a" / "notes.txt").write_text("seen")
+
+    table = Numbers().read([File(folder, "images")], _Meanwhile(others))
+    assert list(table.ids) == ["1.png", "3.png", "a/2.png"]
+    np.testing.assert_array_equal(table.X, [grey(number).ravel() for number in (0, 3, 1)])
 
 
 def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):

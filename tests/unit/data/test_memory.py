@@ -1,5 +1,6 @@
 """Tables with very many columns, and tables that are larger than a run may read."""
 
+import re
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.site_memory import ALGORITHMS
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.data import csv_files, memory
 from flareclust.data.memory import LIMIT, RowStore, _run_limit, parse_size
@@ -18,6 +20,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
 from flareclust.sites.rows import SiteData
 from tests.memory import peak_of
+from tests.paths import ROOT, of_the_whole
 
 
 def csv_text(X, names=None, delimiter=","):
@@ -195,3 +198,14 @@ def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_p
         SiteData.of(tmp_path, "a").table()
     assert "at least 16 bytes of memory for each row beside the table" in caplog.text
     assert "give its container or machine more memory" in caplog.text
+
+
+@of_the_whole
+def test_the_page_says_what_the_check_of_memory_covers_and_that_every_algorithm_needs_more():
+    page = (ROOT / "docs" / "site-data.md").read_text()
+    assert f"a label and a distance: {memory._BESIDE} bytes a row." in page
+    figures = re.search(r"Most memory that a site .*?: (17 bytes .*?);", page)[1]
+    groups = re.findall(r"(\d+)(?: bytes)? with ([^\d]+)", figures)
+    stated = {name: int(bytes_) for bytes_, names in groups for name in re.findall(r"`([\w-]+)`", names)}
+    assert stated.keys() == set(ALGORITHMS)
+    assert min(stated.values()) >= memory._BESIDE

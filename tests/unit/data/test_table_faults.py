@@ -1,8 +1,11 @@
 """Every fault of a table in every format: the same words in pieces as at once, with the place and without a value."""
 
 import re
+import sys
 import traceback
 from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,11 @@ import pytest
 
 from flareclust._foundation.errors import UserError
 from flareclust.core.chunks import is_mapped
+from flareclust.data import tables
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.columns import TableSchema
 from flareclust.data.schema.reading import Typed
-from flareclust.data.tables import File, Numbers
+from flareclust.data.tables import File, Numbers, open_columns
 from tests.unit.data.pieces_cases import NAMES, SUFFIXES, frame, read, write
 
 pytestmark = pytest.mark.usefixtures("small_pieces")
@@ -129,7 +133,7 @@ class _Growing(RowStore):
 def test_a_table_that_is_being_written_is_not_used(tmp_path, suffix, memory):
     file, words = (
         write(tmp_path, suffix, frame()),
-        "changed while it was read, .* write a table to another name, rename",
+        "changed while it was read, .* write a table or images to another name, rename",
     )
     with pytest.raises(UserError, match=rf"^t\.{suffix} {words}"):
         Numbers().read([file], _Growing(file, memory, tmp_path))
@@ -137,6 +141,50 @@ def test_a_table_that_is_being_written_is_not_used(tmp_path, suffix, memory):
         file = write(tmp_path, suffix, frame())
         with pytest.raises(UserError, match=rf"^t\.{suffix} {words}"):
             Typed(NUMBERS).read([file], _Growing(file, memory, tmp_path))
+
+
+class _Replacing(RowStore):
+    """A store during whose reading another table gets the name of the file."""
+
+    def __init__(self, new: Path, file: File, *sizes: Any) -> None:
+        super().__init__(*sizes)
+        self.new, self.file = new, file
+
+    def check_fits(self, size: int, place: str) -> None:  # before the rows are read
+        if self.new.exists():
+            self.new.replace(self.file.path)
+        super().check_fits(size, place)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is refused")
+@pytest.mark.parametrize("memory", [None, 100])
+@pytest.mark.parametrize(("suffix", "typed"), [*((s, False) for s in SUFFIXES), *((s, True) for s in TEXT)])
+def test_a_table_that_is_renamed_over_the_one_being_read_leaves_the_old_rows(tmp_path, suffix, memory, typed):
+    (tmp_path / "new").mkdir()
+    new, file = write(tmp_path / "new", suffix, frame(1000) + 1).path, write(tmp_path, suffix, frame())
+    table = (Typed(NUMBERS) if typed else Numbers()).read([file], _Replacing(new, file, memory, tmp_path))
+    np.testing.assert_allclose(table.X, frame(), rtol=1e-15)
+    assert not new.exists()
+    assert read(file, tmp_path, memory).shape == (1000, 3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is refused")
+def test_a_csv_file_of_another_encoding_may_be_replaced_while_it_is_read(tmp_path):
+    file, new = File(tmp_path / "t.csv", "t.csv"), tmp_path / "new.csv"
+    file.path.write_text("größe\n1\n2\n", encoding="latin-1")
+    new.write_text("größe\n3\n" * 9, encoding="latin-1")
+    with open_columns(file, "latin-1") as source:
+        new.replace(file.path)
+        assert [cells[0].to_pylist() for cells in source.cells(["größe"])] == [["1", "2"]]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_without_a_path_to_an_open_file_a_replaced_table_is_refused(tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr(tables, "_held", nullcontext)
+    (tmp_path / "new").mkdir()
+    new, file = write(tmp_path / "new", suffix, frame(1000) + 1).path, write(tmp_path, suffix, frame())
+    with pytest.raises(UserError, match=rf"^t\.{suffix} changed while it was read"):
+        Numbers().read([file], _Replacing(new, file, 100, tmp_path))
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
