@@ -186,9 +186,8 @@ def central_kmeans(
 
     It shares no code with the federated algorithms, so that a fault of theirs cannot hide in the comparison.
 
-    With more clusters a start more often ends in a local optimum, and a baseline that does so makes federated results look too
-    good. So `n_init=None` is 10 starts up to k = 20, and k / 2 above. In the plane, with centers five deviations apart, one start
-    reached the optimum with probability 0.94 for k = 10 and 0.15 for k = 60; there the best of 30 had its inertia always.
+    A baseline in a local optimum makes federated results look too good, so `n_init=None` is 10 starts up to k = 20, and k / 2 above: in
+    the plane, with centers five deviations apart, one start found the optimum with chance 0.94 for k = 10 and 0.15 for k = 60.
     """
     n_init = max(10, k // 2) if n_init is None else n_init
     check_int("n_init", n_init, minimum=1)

@@ -109,8 +109,7 @@ def unprotected(what: str, why: object) -> str:
 def mend_connections() -> None:
     """Let this process wait for messages as long as it says, and forget processes of jobs and sessions whose connections are closed.
 
-    NVFlare waits so much longer where the wall clock is set back. What it knows of each process that was ever connected, and how long
-    its messages took, it keeps for ever: 4 MB in 100 jobs at a server.
+    NVFlare waits longer where the clock is set back, and keeps what it knows of each process for ever: 4 MB in 100 jobs at a server.
     """
     optional("waiter_utils", SimpleNamespace()).time = SimpleNamespace(time=time.monotonic, sleep=time.sleep)
     manager = optional("ConnManager", None)

@@ -155,17 +155,14 @@ def _walk(path: Path, skipped: set[Path]) -> Iterator[tuple[Path, os.stat_result
     """Yield what is in a place, folders first; without what belongs to running processes, and without sockets."""
     about = path.lstat()
     kept = any(kind(about.st_mode) for kind in (stat.S_ISDIR, stat.S_ISREG, stat.S_ISLNK))
-    if not kept or path in skipped or path.name in _OF_PROCESSES or _is_beside(path):
+    # SQLite keeps some beside a store.
+    beside = any(path.name.endswith(end) and _is_store(path.with_name(path.name[: -len(end)])) for end in _BESIDE)
+    if not kept or path in skipped or path.name in _OF_PROCESSES or beside:
         return
     yield path, about
     if stat.S_ISDIR(about.st_mode):
         for name in sorted(os.listdir(path)):
             yield from _walk(path / name, skipped)
-
-
-def _is_beside(path: Path) -> bool:
-    """Return whether a file is one that SQLite keeps beside a store."""
-    return any(path.name.endswith(end) and _is_store(path.with_name(path.name[: -len(end)])) for end in _BESIDE)
 
 
 def _is_store(path: Path) -> bool:

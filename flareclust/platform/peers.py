@@ -319,9 +319,7 @@ def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
 
 
 def reported_by_hosts(session: Any) -> dict[str, dict[str, Any]]:
-    """Ask the server and the connected sites; return by host the versions `nvflare` and `flareclust` that it reports, and when the first
-    certificate of its kit ends (`certificate_end`, s since 1970). Nothing where the user may not ask, or where it makes no sense.
-    """
+    """Return by host what it reports: versions `nvflare` and `flareclust`, and when a certificate ends (`certificate_end`, s since 1970)."""
     answers, found = dict[str, Any](), dict[str, dict[str, Any]]()
     with suppress(Exception):  # not every user may ask, and the rest is there
         answers = session.report_version("all")

@@ -124,8 +124,7 @@ def _end_lost_jobs(fl_ctx: FLContext) -> None:
 class ReturnedMemory(FLComponent):
     """Gives the memory that finished jobs needed back to the operating system, and keeps audit.log small.
 
-    The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job. Of
-    NVFlare's logs audit.log alone grows for ever.
+    The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:

@@ -94,9 +94,8 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
 
 def _is_unknown_at_the_end(found: ClusterOutcomes, cluster: int) -> bool:
     """Return whether the last rows of a cluster leave before the last time without the event, so that their share then is not known."""
-    if found.form.kind != "time":
-        return False
-    return bool(found.at_risk[cluster, -1] == 0 and found.survival[cluster, -1] > 0)
+    left = found.form.kind != "time" or found.at_risk[cluster, -1] > 0
+    return not left and bool(found.survival[cluster, -1] > 0)
 
 
 def _shares(found: ClusterOutcomes) -> FloatArray:

@@ -126,6 +126,8 @@ def report_page(result: "Result") -> str:
     algorithm = registry.get(result.algorithm)
     cramers_v = {} if found.exact is None else found.exact.cramers_v
     rules = {} if found.choice is None else found.choice["rules"]
+    # The tree of local clusters, with names of sites, is in a file of its own.
+    drawn = installed("plots") and has_tree(result.arrays) and "tree_left" not in result.arrays
     return render(
         "report.html",
         found=found,
@@ -165,7 +167,7 @@ def report_page(result: "Result") -> str:
         criterion=(criterion := "" if found.choice is None else found.rule),
         other_rules=", ".join(f"{rule} {k}" for rule, k in rules.items() if rule != criterion),
         choice=_choice_of_k(found),
-        tree=base64.b64encode(png(tree_of(result), dpi=100)).decode() if _draws_tree(result) else "",
+        tree=base64.b64encode(png(tree_of(result), dpi=100)).decode() if drawn else "",
         federated=result.outcome is not None and algorithm.federated,
         messages=_messages(result),
         policy=result.experiment.get("policy") or {},
@@ -180,11 +182,6 @@ def report_page(result: "Result") -> str:
         unnamed_match=result.matched_to is not None and not result.experiment.get("match_to"),
         version=__version__,
     )
-
-
-def _draws_tree(result: "Result") -> bool:
-    """Return whether the page has the tree of the clusters; that of local clusters, with names of sites, is in a file of its own."""
-    return installed("plots") and has_tree(result.arrays) and "tree_left" not in result.arrays
 
 
 def notebook_page(result: "Result") -> str:
