@@ -88,10 +88,8 @@ def soaked(calls: Sequence[Mapping[str, Any]]) -> str:
     jobs, faults, results = (sum(call[name] for call in calls) for name in ("jobs", "faults", "results"))
     broken = sorted(number for call in calls for number in call["broken"])
     kept = "none broke a promise" if not broken else f"the jobs {broken} broke a promise"
-    lines = []
-    for call in calls:
-        if call["jobs"] < _LONG:
-            continue
+    long, lines = [call for call in calls if call["jobs"] >= _LONG], []
+    for call in long:
         cells = [f"{call['jobs']} | {call['faults']} | {call['left out']}"]
         site = max(
             (host for host in call["MB"] if host not in ("server", "relay")), key=lambda host: call["MB"][host][2]
@@ -100,7 +98,7 @@ def soaked(calls: Sequence[Mapping[str, Any]]) -> str:
             thirds = ", ".join(f"{value:.0f}" for value in call["MB"][host])
             cells.append(f"{thirds} | {call['grows'][host]['MB']:+.1f}")
         lines.append(f"| {' | '.join(cells)} |\n")
-    return f"""`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. Of {jobs:,} jobs {kept}; {results:,} had a result, and {faults} met a fault. The number of open files grew in no process. A job leaves 0.34 MB at the server and 0.16 MB at a site, until it is [pruned](backup.md#retention).
+    return f"""`python -m benchmarks.chaos.soak --jobs N` runs jobs one after the other, with one site behind a relay and a fault in every twentieth. Of {jobs:,} jobs {kept}; {results:,} had a result, and {faults} met a fault. {_held(long)}
 
 Memory of the long processes in MB, as medians of the thirds of a call, and what more is held after 100 further jobs (least squares, without the first ten), in calls of {_LONG} jobs or more:
 
@@ -109,6 +107,14 @@ Memory of the long processes in MB, as medians of the thirds of a call, and what
 {"".join(lines)}
 {SINCE}
 """
+
+
+def _held(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Return what long calls say of open files and disks."""
+    files = max(own["files"] for call in calls for own in call["grows"].values())
+    disk = {host: own["disk MB"] / 100 for host, own in calls[0]["grows"].items()}  # the longest call began first
+    site = max(value for host, value in disk.items() if host not in ("server", "relay"))
+    return f"Open files grew by at most {files:.1f} in 100 jobs in any process. A job leaves {disk['server']:.2f} MB at the server and {site:.2f} MB at a site, until it is [pruned](backup.md#retention)."
 
 
 def random_schedules(chaos: Mapping[str, Any]) -> str:
