@@ -86,7 +86,7 @@ frameworks: .venv-flower .venv-vantage6
 docs: install
 	$(BIN)/mkdocs build --quiet
 
-# Cuts a release, `make release VERSION=0.3.0`; with TRY=--try in a copy, of which nothing stays.
+# Cuts a release, `make release VERSION=0.3.0`; with TRY=--try in a copy, of which nothing stays. `VERSION=0.4.0.dev1` goes on after it.
 release: install
 	$(BIN)/python -m tests.release $(VERSION) $(TRY)
 

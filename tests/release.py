@@ -3,8 +3,9 @@
     python -m tests.release VERSION [--try]
 
 Writes the number, CITATION.cff, CHANGELOG.md, the exported jobs and the record of messages, builds into dist/, checks the metadata,
-and runs the wheel in an empty environment of every Python that pyproject.toml states and this machine has. With --try all of it
-happens in a copy, and nothing stays. The commit and the tag are yours.
+and runs the wheel in an empty environment of every Python that pyproject.toml states and this machine has, and the sdist in one of
+this Python. With --try all of it happens in a copy, and nothing stays. The commit and the tag are yours. Of a development version,
+such as 0.4.0.dev1 after 0.3.0, it writes the number, the jobs and the record, and builds nothing.
 """
 
 import argparse
@@ -50,29 +51,36 @@ def main() -> None:
             _output("git", "clone", "--quiet", str(ROOT), str(tree), folder=ROOT)
         today = datetime.now(timezone.utc).date()
         number(tree, asked.version, today)
-        files = built_twice(tree, Path(name), today)
+        files = [] if asked.version.is_devrelease else built_twice(tree, Path(name), today)
         check_metadata(files, asked.version)
-        for python in pythons(files):
-            try_wheel(python, next(file for file in files if file.suffix == ".whl"), Path(name))
-        if not asked.trial:
+        for python, file in trials(files):
+            try_installed(python, file, Path(name))
+        if files and not asked.trial:
             (ROOT / "dist").mkdir(exist_ok=True)
             for file in files:
                 shutil.copy(file, ROOT / "dist")
-    print(f"{asked.version}: {'tried' if asked.trial else 'look at git diff, commit, and tag it'}")
+    print(f"{asked.version}: {'tried' if asked.trial else left_to_do(asked.version)}")
+
+
+def left_to_do(version: Version) -> str:
+    """Return what follows by hand once a number is written."""
+    if version.is_devrelease:
+        return "look at git diff, and commit it"
+    return f"look at git diff, commit, and tag it; then make release VERSION={version.major}.{version.minor + 1}.0.dev1"
 
 
 def number(tree: Path, version: Version, today: date) -> None:
-    """Write the number of the release wherever a checkout states it; exit where it is none that may follow."""
+    """Write a number wherever a checkout states it, that of a release with its day; exit where it is none that may follow."""
     file = tree / "flareclust" / "_foundation" / "version.py"
     before = re.search(r'__version__ = "(.+)"', file.read_text()).group(1)  # type: ignore[union-attr]
-    if version.is_prerelease or len(version.release) != 3 or version <= Version(before):
-        sys.exit(f"expected three numbers above {before}, got {version}")
-    log = tree / "CHANGELOG.md"
+    if version.pre or len(version.release) != 3 or version <= Version(before):
+        sys.exit(f"expected three numbers above {before}, or these and .dev1, got {version}")
     _replace(file, f'__version__ = "{before}"', f'__version__ = "{version}"')
-    _replace(log, "## [Unreleased]\n", f"## [Unreleased]\n\n## [{version}] - {today}\n")
-    citation = tree / "CITATION.cff"
-    text = re.sub(r"(?m)^version: .*$", f"version: {version}", citation.read_text())
-    citation.write_text(re.sub(r"(?m)^date-released: .*$", f"date-released: {today}", text))
+    if not version.is_devrelease:
+        _replace(tree / "CHANGELOG.md", "## [Unreleased]\n", f"## [Unreleased]\n\n## [{version}] - {today}\n")
+        citation = tree / "CITATION.cff"
+        text = re.sub(r"(?m)^version: .*$", f"version: {version}", citation.read_text())
+        citation.write_text(re.sub(r"(?m)^date-released: .*$", f"date-released: {today}", text))
     for module in ("flareclust.nvflare_jobs", "tests.contracts.test_protocol"):
         _output(sys.executable, "-m", module, folder=tree)
 
@@ -149,8 +157,15 @@ def pythons(files: Sequence[Path]) -> list[str]:
     return list(found.values())
 
 
-def try_wheel(python: str, wheel: Path, scratch: Path) -> None:
-    """Install a wheel with what it needs into an empty environment, and do a new user's first steps in an empty folder."""
+def trials(files: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Return what to install with which Python: a wheel with each, an sdist, whose wheel is the same, with this one."""
+    return [
+        (python, file) for file in files for python in (pythons(files) if file.suffix == ".whl" else [sys.executable])
+    ]
+
+
+def try_installed(python: str, file: Path, scratch: Path) -> None:
+    """Install a wheel or an sdist with what it needs into an empty environment, and do a new user's first steps in an empty folder."""
     here = Path(tempfile.mkdtemp(dir=scratch))
     _output(python, "-m", "venv", str(here / "venv"), folder=here)
     own = here / "venv" / "bin"
@@ -163,13 +178,13 @@ def try_wheel(python: str, wheel: Path, scratch: Path) -> None:
             check=False,
         )
         index = {"UV_DEFAULT_INDEX": found.stdout.strip()} if not found.returncode else {}
-        asked = ("pip", "install", "--quiet", "--system-certs", "--python", str(own / "python"), str(wheel))
+        asked = ("pip", "install", "--quiet", "--system-certs", "--python", str(own / "python"), str(file))
         _output(str(uv), *asked, folder=here, **index)
     else:
-        _output(str(own / "python"), "-m", "pip", "install", "--quiet", str(wheel), folder=here)
+        _output(str(own / "python"), "-m", "pip", "install", "--quiet", str(file), folder=here)
     for step in FIRST_STEPS:
         said = _output(str(own / "flareclust"), *step, folder=here)
-    print(f"{_output(str(own / 'python'), '--version', folder=here)}: {said.splitlines()[0]}")
+    print(f"{file.name}, {_output(str(own / 'python'), '--version', folder=here)}: {said.splitlines()[0]}")
 
 
 def _replace(file: Path, old: str, new: str) -> None:
