@@ -8,7 +8,6 @@ Sizes are checked in a file's header, before its pixels are decoded. Names of im
 (`flareclust.data.file_formats.marked`): they may be those of patients.
 """
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -123,7 +122,7 @@ def open_images(folder: Path, place: str, root: Path | None = None, id_name: str
     with FileFingerprint.kept(folder, place, names):
         with reader.opened(names[0]) as image:
             shape = _shape(image)
-        width = math.prod(shape)
+        width = shape[0] * shape[1] * shape[2]
         yield Source(None, read, n=len(names), width=width, shape=shape)
 
 

@@ -155,7 +155,6 @@ def _walk(path: Path, skipped: set[Path]) -> Iterator[tuple[Path, os.stat_result
     """Yield what is in a place, folders first; without what belongs to running processes, and without sockets."""
     about = path.lstat()
     kept = any(kind(about.st_mode) for kind in (stat.S_ISDIR, stat.S_ISREG, stat.S_ISLNK))
-    # SQLite keeps some beside a store.
     beside = any(path.name.endswith(end) and _is_store(path.with_name(path.name[: -len(end)])) for end in _BESIDE)
     if not kept or path in skipped or path.name in _OF_PROCESSES or beside:
         return

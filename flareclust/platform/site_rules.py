@@ -31,7 +31,10 @@ def federation_rules(kit: Path) -> dict[str, dict[str, float | bool] | None]:
 
 
 def _rules_in(answer: object) -> dict[str, float | bool] | None:
-    """Return the rules in a site's answer, which may be anything."""
+    """Return the rules in a site's answer, which may be anything; None where there are none.
+
+    Settings that a later version adds are left out.
+    """
     said = answer.get(RULES) if isinstance(answer, Mapping) else None
     if not isinstance(said, Mapping):
         return None
