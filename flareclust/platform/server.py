@@ -137,7 +137,7 @@ class ReturnedMemory(FLComponent):
 
 
 def _rotate_audit(auditor: Any) -> None:
-    """Begin another audit.log where it is large; no line is lost, since whoever writes one waits for it."""
+    """Begin another audit.log where it is large; no line is lost, since NVFlare waits for it."""
     with auditor._lock:
         file = auditor.audit_file.name
         if os.path.getsize(file) < _AUDIT_BYTES:

@@ -24,11 +24,11 @@ CASES = [(a, name) for a in BUILT_IN for name in a.parameters() if name in MOST]
 
 @pytest.mark.parametrize(("algorithm", "name"), CASES, ids=lambda value: getattr(value, "name", value))
 def test_settings_that_multiply_the_time_have_an_upper_bound(algorithm, name):
-    params = algorithm.params_class()
-    params(k=3, **{name: MOST[name]})
-    with pytest.raises(
-        UserError, match=rf"^{name} must be an integer from [01] to {MOST[name]}(, or None)?, got {10**8}$"
-    ):
+    params, most = algorithm.params_class(), MOST[name]
+    if (algorithm.name, name) == ("dp-gmm", "rounds"):
+        most //= 2  # as many updates may come before
+    params(k=3, **{name: most})
+    with pytest.raises(UserError, match=rf"^{name} must be an integer from [01] to {most}(, or None)?, got {10**8}$"):
         params(k=3, **{name: 10**8})
 
 

@@ -17,7 +17,7 @@ SHARED = [
     ("max_iter", 0, "max_iter must be an integer from 1 to 100000, got 0"),
     ("min_count", 0, "min_count must be an integer of at least 1, got 0"),
     ("min_count", 1.5, "min_count must be an integer"),
-    ("rounds", -1, "rounds must be an integer from [01] to 10000, got -1"),
+    ("rounds", -1, "rounds must be an integer from [01] to (10000|5000), got -1"),
     ("rounds", 2.5, "rounds must be an integer"),
     ("rounds", True, "rounds must be an integer"),
     ("polish", -1, "polish must be an integer from 0 to 10000, got -1"),
