@@ -23,7 +23,7 @@ def earlier(file: Path, number: str) -> Iterator[tuple[str, dict[str, Any]]]:
     current = json.loads(file.read_text(encoding="utf-8"))[number]
     for commit in git("log", "--format=%h", "--", place).split():
         record = json.loads(git("show", f"{commit}:{place}"))
-        if record[number] != current:
+        if record.get(number) != current:  # the oldest records have none
             return
         yield commit, record
 
