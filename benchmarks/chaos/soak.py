@@ -66,12 +66,16 @@ def held(federation: "Shaken") -> dict[str, dict[str, float]]:
     return found
 
 
-def growth(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return by host what is held more after 100 further jobs, by a line of least squares through each call's records but the first ones."""
+def _by_call(records: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     calls: dict[int, list[Mapping[str, Any]]] = {}
     for record in records:
         calls.setdefault(record["call"], []).append(record)
-    kept = [own for own in (own[_WARM:] for own in calls.values()) if len(own) > _WARM]
+    return list(calls.values())
+
+
+def growth(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Return by host what is held more after 100 further jobs, by a line of least squares through each call's records but the first ones."""
+    kept = [own for own in (own[_WARM:] for own in _by_call(records)) if len(own) > _WARM]
     if not kept:
         return {}
     found: dict[str, dict[str, float]] = {}
@@ -85,11 +89,8 @@ def growth(records: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
 
 def summary(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return of each call how its jobs ended, and by host the medians of MB of memory in thirds of it and what grew in 100 jobs."""
-    calls: dict[int, list[Mapping[str, Any]]] = {}
-    for record in records:
-        calls.setdefault(record["call"], []).append(record)
     found = []
-    for own in calls.values():
+    for own in _by_call(records):
         thirds = [[one["held"] for one in own[i * len(own) // 3 : (i + 1) * len(own) // 3]] for i in range(3)]
         grew = growth(own)
         found.append(

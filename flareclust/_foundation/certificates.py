@@ -55,8 +55,11 @@ def first_end(kit: Path) -> tuple[datetime, str] | None:
     return min(((ends, name) for name, _, ends in _certificates(kit)), default=None)
 
 
-def near_end(what: str, ends: datetime | None, remedy: str = _REMEDY, now: datetime | None = None) -> str | None:
-    """Return a hint with the remedy where `what` ends within `_SOON`."""
+def near_end(
+    what: str, ends: datetime | float | None, remedy: str = _REMEDY, now: datetime | None = None
+) -> str | None:
+    """Return a hint with the remedy where `what` ends within `_SOON`; a number is of seconds since 1970."""
+    ends = datetime.fromtimestamp(ends, timezone.utc) if isinstance(ends, float) else ends
     if ends is None or ends - (now or datetime.now(timezone.utc)) > _SOON:
         return None
     return f"{what} ends {_said(ends)}; {remedy} before that"

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -188,11 +187,8 @@ class Server:
         if named is not None:
             return dict.fromkeys(named, _EXPECTED)
         with suppress(Exception):  # as of `lost_jobs`
-            user, job, submitter = (
-                admin_of(self.kit)["username"],
-                JobMetaKey.JOB_NAME.value,
-                JobMetaKey.SUBMITTER_NAME.value,
-            )
+            user, job = admin_of(self.kit)["username"], JobMetaKey.JOB_NAME.value
+            submitter = JobMetaKey.SUBMITTER_NAME.value
             known = _last_jobs(self.session, name) if listed is None else listed
             own = [meta for meta in known if meta.get(submitter) == user and name in ("", meta.get(job))]
             parts = [sites for meta in own if (sites := deployed(meta))]
@@ -213,8 +209,7 @@ class JobMonitor:
         self._sites, about = connected_sites(server.session), admin_of(server.kit)
         hints = [ends_soon(server.kit), server_ends_soon(server.kit, about["host"], int(about["port"]))]
         for site, said in reported_by_hosts(server.session).items():
-            if (end := said["certificate_end"]) is not None:
-                hints.append(near_end(f"the certificate of {site}", datetime.fromtimestamp(end, timezone.utc)))
+            hints.append(near_end(f"the certificate of {site}", said["certificate_end"]))
         for hint in filter(None, hints):
             _log.warning("%s", hint)
         for job in lost_jobs(server.session):

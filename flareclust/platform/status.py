@@ -6,7 +6,6 @@ Times are seconds since 1970 UTC.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +132,7 @@ def _hints_about(sites: Sequence[SiteStatus]) -> Iterator[str | None]:
     for site in sites:
         if site.flareclust and not fits(__version__, site.flareclust):
             yield f"{site.name} has flareclust {site.flareclust}, and {__version__} is installed here: it refuses jobs whose messages differ"
-        if site.certificate_end is not None:
-            ends = datetime.fromtimestamp(site.certificate_end, timezone.utc)
-            yield near_end(f"the certificate of {site.name}", ends)
+        yield near_end(f"the certificate of {site.name}", site.certificate_end)
 
 
 def _job(meta: Mapping[str, Any]) -> JobStatus:

@@ -337,7 +337,8 @@ class _Outputs:
         """Give the numbers of rows by outcome; of a curve those that leave it at each time."""
         if (found := outcomes_of(self.result.arrays)) is None:
             return
-        about = "outcomes", "table", "outcomes of the clusters, with a test", (REPORT, outcome_files.ARRAYS)
+        what = "outcomes of the clusters" + ", with a test" * bool(found.tests())
+        about = "outcomes", "table", what, (REPORT, outcome_files.ARRAYS)
         logged = self._in_mlflow("outcomes")
         if found.not_counted.any():
             few = Cells(found.not_counted[:, None], self.clusters, ["rows"])

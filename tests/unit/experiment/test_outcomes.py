@@ -213,6 +213,9 @@ def test_a_policy_lets_out_no_small_number_and_says_so(folder: Path, outcome: st
     assert result.outcomes_by_cluster()[["lower", "upper"]].isna().all(axis=None)
     assert not len(result.outcomes_by_cluster("tests"))
     assert "rows (not exact)" in section
+    assert "outcomes of the clusters" in section
+    assert "outcomes of the clusters, with a test" not in section
+    assert "outcomes of the clusters, with a test" in report_page(run(folder, outcome))
     assert "small p" not in section
     assert "the bands are" not in section
     assert "o test: it would take rounded numbers for differences" in section
