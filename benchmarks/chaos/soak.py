@@ -45,7 +45,7 @@ _MB = 1 << 20
 def job_of(number: int) -> Schedule:
     """Return the n-th job, and the fault that happens to a site meanwhile if it is that one's turn."""
     names = list(JOBS)
-    name = names[(number + number // _EVERY) % len(names)]  # so that faults meet each kind of job in turn
+    name = names[number % len(names)]  # 20 and 21 have no divisor in common, so faults meet each kind in turn
     rng = np.random.default_rng(number)
     faults = []
     if number % _EVERY == _EVERY - 1:
