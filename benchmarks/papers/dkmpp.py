@@ -13,11 +13,12 @@ import numpy as np
 from benchmarks.papers import figures
 from benchmarks.papers.base import NOTHING, Entry, Line, Report, Study, find_cell, reading
 from benchmarks.papers.claims import value
+from benchmarks.papers.dkmpp_bounds import covered, mse_bound, uncovered_bound
 from benchmarks.papers.generators import bounded, bounded_variance
 from benchmarks.papers.measures import solve
 from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.aggregators.dkmpp import covered, mse_bound, separability, uncovered_bound
+from flareclust.aggregators.dkmpp import separability
 from flareclust.experiment.sweeps import trials as study_trials
 
 if TYPE_CHECKING:

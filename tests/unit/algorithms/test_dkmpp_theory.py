@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.papers.dkmpp_bounds import covered, mse_bound, uncovered_bound
 from flareclust._foundation.errors import UserError
-from flareclust.aggregators.dkmpp import covered, mse_bound, separability, uncovered_bound
+from flareclust.aggregators.dkmpp import separability
 from tests.examples import examples
 from tests.unit.algorithms.dkmpp_cases import LETTER, line, merge, sent
 

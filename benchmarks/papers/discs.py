@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from flareclust.aggregators.dkmpp import DKMPPAggregator, covered, mse_bound, uncovered_bound
+from benchmarks.papers.dkmpp_bounds import covered, mse_bound, uncovered_bound
+from flareclust.aggregators.dkmpp import DKMPPAggregator
 from flareclust.data.tables import Table
 from flareclust.executors.dkmpp import DKMPPExecutor
 from flareclust.protocol.rounds import Round
