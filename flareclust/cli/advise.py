@@ -1,6 +1,5 @@
 """The command `flareclust advise`."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +8,7 @@ import typer
 
 from flareclust._foundation.errors import UserError
 from flareclust.cli.entry import say
-from flareclust.cli.settings import parse_settings, takes
+from flareclust.cli.settings import answer, parse_settings, takes
 
 if TYPE_CHECKING:
     from flareclust.studies.advice import Advice
@@ -33,10 +32,7 @@ def advise(
     given = {name: value for name, value in {**asked, "schema": table_schema}.items() if value is not None}
     with redirect_stdout(sys.stderr):
         found = compare(data, on_done=lambda algorithm: say(f"{algorithm} is done"), **given, **own)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), allow_nan=False))
-    else:
-        _print(found)
+    answer(found.to_json(), as_json, _print, found)
 
 
 def _print(found: "Advice") -> None:

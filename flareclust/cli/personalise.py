@@ -12,7 +12,7 @@ import typer
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.extras import require_part
 from flareclust.cli.entry import say
-from flareclust.cli.settings import takes
+from flareclust.cli.settings import answer, takes
 
 if TYPE_CHECKING:
     from flareclust.personal.result import PersonalResult
@@ -34,13 +34,14 @@ def personalise(
     if finished:
         given = {**_given(ctx, asked), "export": export, "track": track or None}
         _refuse("finished, which reads what was trained", given)
-        _say_result(_read(finished, out), as_json)
+        result = _read(finished, out)
     elif export is not None:
         _refuse("export, which trains nothing", {"out": out, "track": track or None})
-        _export(export, _given(ctx, asked), as_json)
+        return _export(export, _given(ctx, asked), as_json)
     else:
         _refuse("training here, without --export", {name: asked.pop(name) for name in ("clusters", "sites", "classes")})
-        _say_result(_train(asked, out, track is not False), as_json)
+        result = _train(asked, out, track is not False)
+    answer(result.to_json(), as_json, _say_result, result)
 
 
 def _given(ctx: typer.Context, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,10 +89,7 @@ def _export(folder: Path, settings: Mapping[str, Any], as_json: bool) -> None:
         say(path)
 
 
-def _say_result(result: "PersonalResult", as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(result.to_json(), allow_nan=False))
-        return
+def _say_result(result: "PersonalResult") -> None:
     last = result.rounds()[-1]
     sent = {way: result.bytes[way] / 1e6 for way in ("up", "down")}
     typer.echo(

@@ -1,15 +1,12 @@
 """The command `flareclust run`."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.cli.settings import AlgorithmName, no_data, parse_settings, takes
+from flareclust.cli.settings import AlgorithmName, answer, no_data, parse_settings, takes
 from flareclust.cli.sweep import Interrupted
 
 if TYPE_CHECKING:
@@ -67,10 +64,7 @@ def run(
         print_tables(experiment)
         return
     result = _result_of(experiment, out, overwrite=overwrite, resume=resume, track=track)
-    if as_json:
-        typer.echo(json.dumps(result.to_json(), allow_nan=False))
-    else:
-        terminal.print_result(result)
+    answer(result.to_json(), as_json, terminal.print_result, result)
 
 
 def _result_of(

@@ -1,5 +1,6 @@
 """Options that several commands share, those of `flareclust._foundation.options` as a command's, and settings as `--set` takes them."""
 
+import json
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -18,6 +19,14 @@ InExperiment = Annotated[
     typer.Option("--experiment", help="Name of the MLflow experiment; MLFLOW_EXPERIMENT_NAME or flareclust."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else.")]
+
+
+def answer(found: object, as_json: bool, show: Callable[..., object], *given: object) -> None:
+    """Print what a command has found as one JSON object if that is asked for, else have what is `given` shown to a person."""
+    if as_json:
+        typer.echo(json.dumps(found, allow_nan=False))
+    else:
+        show(*given)
 
 
 def takes(words: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

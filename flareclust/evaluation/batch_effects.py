@@ -153,7 +153,8 @@ def outlying_clusters(centroids: FloatArray, counts: IntArray, scatter: FloatArr
             f"the others: outliers, rows that are far from all others, which move centroids; {advice}"
         )
     apart = max(float(distances_between(centroids[large]).max()), others)
-    far = [c for c in small if c not in wide and _distance(centroids, c, large) > _FAR * apart]
+    nearest = np.sqrt(((centroids[:, None] - centroids[large]) ** 2).sum(axis=2)).min(axis=1)
+    far = [c for c in small if c not in wide and nearest[c] > _FAR * apart]
     if far:
         column = int(np.abs(centroids[far[0]] - centroids[large].mean(axis=0)).argmax())
         found.append(
@@ -162,11 +163,6 @@ def outlying_clusters(centroids: FloatArray, counts: IntArray, scatter: FloatArr
             f"another unit? Look at the values there and leave such cells out; {advice}"
         )
     return found
-
-
-def _distance(centroids: FloatArray, c: np.int64, others: IntArray) -> float:
-    """Return the distance of a centroid to the nearest of these others."""
-    return float(np.sqrt(((centroids[others] - centroids[c]) ** 2).sum(axis=1)).min())
 
 
 def _named(clusters: Iterable[np.int64]) -> str:

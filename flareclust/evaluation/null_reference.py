@@ -302,10 +302,7 @@ def explained_by_chance(covariance: FloatArray, ks: Sequence[int], rng: np.rando
         rows = draw(rng)
         total = float(((rows - rows.mean(axis=0)) ** 2).sum())
         within = [kmeans(rows, k, rng).inertia for k in tried]
-        found.append(max((_explained(k, total, w) for k, w in zip(tried, within, strict=True)), default=0.0))
+        # the variance ratio of Caliński and Harabasz without the number of rows
+        ratios = [(total - w) / w / (k - 1) if w > 0 else np.inf for k, w in zip(tried, within, strict=True)]
+        found.append(max(ratios, default=0.0))
     return np.array(found)
-
-
-def _explained(k: int, total: float, within: float) -> float:
-    """Return the variance ratio of Caliński and Harabasz without the number of rows: (total - within) / within / (k - 1)."""
-    return (total - within) / within / (k - 1) if within > 0 else np.inf

@@ -122,7 +122,9 @@ def score_sums(
         found["sse"].append(np.sum(sums["sse"], keepdims=True))
         found["silhouette"].append(np.sum(sums["silhouette"], keepdims=True))
         if "spread" in keys:
-            found["spread"].append(np.array([_spread(rows - centroids[labels])]))
+            residuals = rows - centroids[labels]
+            with one_thread():
+                found["spread"].append(np.linalg.eigvalsh(residuals.T @ residuals)[-1:].clip(min=0.0))
         found["counts"].append(np.where(large, sums["counts"], 0))
         found["scatter"].append(np.where(large, sums["scatter"], 0.0))
     arrays: Message = {name: np.concatenate(parts) for name, parts in found.items() if parts}
@@ -189,11 +191,6 @@ def separation_ratios(centroids: FloatArray, rows: IntArray, spread: float) -> F
     r, s = np.triu_indices(k, 1)
     apart = np.sqrt(((centroids[r] - centroids[s]) ** 2).sum(axis=1))
     return np.asarray(apart / np.maximum(delta[r] + delta[s], 1e-150))  # finite for whatever a message may hold
-
-
-def _spread(residuals: FloatArray) -> float:
-    with one_thread():
-        return float(max(np.linalg.eigvalsh(residuals.T @ residuals)[-1], 0.0))
 
 
 def check_candidates(task: Message) -> None:

@@ -63,7 +63,11 @@ def verdict_on(
         rows: what rows are called.
     """
     word, answer = _answer(stability, null, (_REMOTE if remote else _HERE).format(rows=rows), rows)
-    reasons = (*_of_null(null), *_of_repeats(stability, null, rows), *_of_silhouette(silhouette, word))
+    reasons = (
+        *(() if null is None else (null.sentence,)),
+        *_of_repeats(stability, null, rows),
+        *_of_silhouette(silhouette, word),
+    )
     return Verdict(word, f"{word}: {answer}", reasons)
 
 
@@ -91,11 +95,6 @@ def _answer(stability: Sequence[ClusterStability], null: NullTest | None, advice
 
 def _named(clusters: Sequence[int]) -> str:
     return f"cluster{'s' if len(clusters) > 1 else ''} {all_of(clusters)}"
-
-
-def _of_null(null: NullTest | None) -> Iterator[str]:
-    if null is not None:
-        yield null.sentence
 
 
 def _of_repeats(stability: Sequence[ClusterStability], null: NullTest | None, rows: str) -> Iterator[str]:

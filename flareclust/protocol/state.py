@@ -29,7 +29,7 @@ def packed(state: object, prefix: str = "") -> Message:
     arrays: Message = {}
     for field_ in _fields_of(type(state)):
         name, value = prefix + field_, getattr(state, field_)
-        if _has_fields(type(value)):
+        if is_dataclass(value) or hasattr(value, "_fields"):
             arrays |= {f"{name}.": np.array(type(value).__name__), **packed(value, f"{name}.")}
         elif value is not None:
             arrays[name] = np.asarray(value)
@@ -55,10 +55,6 @@ def unpacked(kind: type[Any], arrays: Message, prefix: str = "") -> Any:
 def _fields_of(kind: type[Any]) -> list[str]:
     """Return the names of the fields of a dataclass or a named tuple."""
     return [one.name for one in fields(kind)] if is_dataclass(kind) else list(kind._fields)
-
-
-def _has_fields(kind: Any) -> bool:
-    return is_dataclass(kind) or hasattr(kind, "_fields")
 
 
 def _plain(value: Any, hint: Any) -> Any:

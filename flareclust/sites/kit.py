@@ -123,7 +123,8 @@ _NOBODY = ("none", "no")
 def code_from(permissions: Mapping[str, Any]) -> dict[str, str]:
     """Return the roles whose jobs may bring code, with NVFlare's expression for which of their users."""
     granted = {role: _granted(rights, _CODE) for role, rights in permissions.items()}
-    return {role: _text(right) for role, right in granted.items() if _grants(right)}
+    said = {role: right if isinstance(right, list) else [right] for role, right in granted.items() if _grants(right)}
+    return {role: ", ".join(map(str, words)) for role, words in said.items()}
 
 
 def without_code(permissions: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
@@ -173,10 +174,6 @@ def _granted(rights: object, right: str) -> object:
 
 def _grants(expression: object) -> bool:
     return any(_plain(one) not in _NOBODY for one in (expression if isinstance(expression, list) else [expression]))
-
-
-def _text(expression: object) -> str:
-    return ", ".join(str(one) for one in expression) if isinstance(expression, list) else str(expression)
 
 
 def _plain(word: object) -> str:
