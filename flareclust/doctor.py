@@ -25,6 +25,7 @@ from flareclust._foundation.certificates import certificate_problem, ends_soon, 
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.version import __version__
 from flareclust.platform.scratch import leftovers, scratch_base
+from flareclust.platform.status import federation_status
 from flareclust.sites import class_list
 from flareclust.sites.check import local_of
 from flareclust.sites.permissions import KitFiles
@@ -72,7 +73,8 @@ def examine(kit: Path | None = None) -> list[_Finding]:
     """Return the findings of all checks, also of the files of a kit of a site, a server or an admin."""
     checks: dict[str, Iterator[_Finding]] = {"python": _python(), "packages": _packages(), "disk": _disk()}
     checks |= {"ports": _ports(), "leftovers": _leftovers(), "plugins": _plugins(), "MLflow": _mlflow()}
-    checks |= {"Prefect": _prefect(), "data": _data()} | ({} if kit is None else {"kit": _kit(kit)})
+    checks |= {"Prefect": _prefect(), "data": _data()}
+    checks |= {} if kit is None else {"kit": _kit(kit), "federation": _federation(kit)}
     found = []
     for name, check in checks.items():
         try:
@@ -231,6 +233,20 @@ def _kit(kit: Path) -> Iterator[_Finding]:
         yield _Finding("kit", "fail", words, "ask for the kit of the latest provisioning")
     if not found:
         yield _Finding("kit", "ok", f"the allow-list and the rights in {local} are as they should be")
+
+
+def _federation(kit: Path) -> Iterator[_Finding]:
+    """Give what the server of a lead's or an admin's kit knows of sites, versions, disks and everybody's certificates."""
+    if not (kit / "startup" / "fed_admin.json").exists():
+        return
+    try:
+        status = federation_status(kit)
+    except FlareclustError as error:
+        yield _Finding("federation", "warn", str(error), "start the server; until then no job runs")
+        return
+    found = [_Finding("federation", "warn", text) for text in (*status.problems, *status.hints)]
+    fine = f"{len(status.sites)} sites are connected, and no certificate, version, disk or budget needs anything done"
+    yield from found or [_Finding("federation", "ok", fine)]
 
 
 def _server_of(kit: Path) -> tuple[str, int] | None:

@@ -109,7 +109,7 @@ A site that refuses, fails, sends a bad reply, is too slow or vanishes does not 
 
 ## Absent sites
 
-- Which sites a job [expects](operations-lead.md#a-job) is said by `--expect-sites`, or else by the last ten jobs with this algorithm of the same user. An expected site that has no part in the job is in the result among those left out, with what to do.
+- Which sites a job [expects](operations-lead.md#a-job) is said by `--expect-sites`, or else by the last ten jobs with this algorithm of the same user. An expected site that has no part in the job is in the result among those left out, with what to do; so it is where [`flareclust fetch`](operations-lead.md#with-nvflares-own-commands) fetches the result of an exported job, which expects the sites of earlier jobs of its name.
 - `--for SECONDS` keeps a job back until the expected sites, or `--wait-for N` of any, are connected.
 - A run that is submitted again, or goes on with `--resume JOB`, is kept back until all sites of the job that it replaces are connected, for 60 s at most. If they are, its result is that of the lost job; the result names a site that stays away.
 

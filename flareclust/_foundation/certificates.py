@@ -59,7 +59,7 @@ def near_end(
     what: str, ends: datetime | float | None, remedy: str = _REMEDY, now: datetime | None = None
 ) -> str | None:
     """Return a hint with the remedy where `what` ends within `_SOON`; a number is of seconds since 1970."""
-    ends = datetime.fromtimestamp(ends, timezone.utc) if isinstance(ends, float) else ends
+    ends = datetime.fromtimestamp(ends, timezone.utc) if isinstance(ends, int | float) else ends
     if ends is None or ends - (now or datetime.now(timezone.utc)) > _SOON:
         return None
     return f"{what} ends {_said(ends)}; {remedy} before that"

@@ -204,7 +204,8 @@ _JOB: Mapping[str, Option] = {
 _FETCH: Mapping[str, Option] = {
     "kit": Option(str, "Folder of the kit of the lead, or of an admin.", ...),
     **_of_run(
-        *("table_schema", "title", "row_name", "out", "overwrite", "as_json"),
+        *("table_schema", "title", "row_name", "expect_sites", "out", "overwrite", "as_json"),
+        expect_sites="Names of the sites that should have part in it, with commas; by default those of earlier jobs of its name.",
         table_schema="The schema with which the job was exported; columns get their names from it.",
         out="A new folder for the files; by default flareclust-runs/JOB.",
     ),

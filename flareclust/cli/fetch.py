@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ def fetch(
     *,
     job: Annotated[str, typer.Argument(help="The job's id, as `nvflare job submit` prints it.")],
     kit: str,
+    expect_sites: Sequence[str] | None,
     out: Path | None,
     overwrite: bool,
     as_json: bool,
@@ -33,7 +35,7 @@ def fetch(
         artifacts.check_unused(folder)
     artifacts.check_out(folder)
     with redirect_stdout(sys.stderr):
-        outcome, about, date = fetch_job(job, Path(kit))
+        outcome, about, date = fetch_job(job, Path(kit), expect_sites=expect_sites)
         result = artifacts.keep(replace(result_of_job(outcome, about, kit=kit, **asked), date=date), folder)
     if as_json:
         typer.echo(json.dumps(result.to_json(), allow_nan=False))

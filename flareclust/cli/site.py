@@ -11,7 +11,7 @@ import typer
 from flareclust._foundation.display import shown
 from flareclust._foundation.errors import Refusal, UserError
 from flareclust.cli.entry import say
-from flareclust.cli.settings import AsJson, takes
+from flareclust.cli.settings import AsJson, answer, takes
 from flareclust.cli.withdraw import withdraw
 
 site_app = typer.Typer(no_args_is_help=True, help="Prepare a provisioned site: its rows, its permission.")
@@ -98,10 +98,7 @@ def _site_budget(
     if spent_since:
         state_spent(local_of(kit), _epsilons(spent_since), site)
     found = budget_of(local_of(kit), site)
-    if as_json:
-        typer.echo(json.dumps(found.to_json(), indent=2))
-    else:
-        terminal.print_budget(found)
+    answer(found.to_json(), as_json, terminal.print_budget, found)
 
 
 @site_app.command("log")
@@ -137,13 +134,10 @@ def _site_rules(
 ) -> None:
     """Show a lead what the policies of the connected sites say, of those sites that share it. No job runs."""
     from flareclust.experiment.reports import terminal
-    from flareclust.platform.site_rules import federation_rules
+    from flareclust.platform.status import federation_rules
 
     rules = federation_rules(kit)
-    if as_json:
-        typer.echo(json.dumps(rules))
-    else:
-        terminal.print_rules(rules)
+    answer(rules, as_json, terminal.print_rules, rules)
 
 
 def _epsilons(words: list[str]) -> list[float] | None:

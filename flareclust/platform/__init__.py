@@ -21,6 +21,5 @@ __all__ = [
     "session",
     "simulator",
     "simulator_watch",
-    "site_rules",
     "status",
 ]

@@ -6,6 +6,7 @@ site's starter reported is in the server's log, which an admin of the server's o
 
 import errno
 import logging
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -178,11 +179,16 @@ class Server:
         return self.call_with_retry(_last_jobs)
 
     def find_expected(
-        self, name: str, named: Sequence[str] | None, listed: Sequence[Mapping[str, Any]] | None = None
+        self,
+        name: str,
+        named: Sequence[str] | None,
+        listed: Sequence[Mapping[str, Any]] | None = None,
+        before: float = math.inf,
     ) -> dict[str, str]:
         """Return the sites that a job of this name, or any job for "", should have, with the reason why.
 
-        They are those that are named, else those of the last such jobs of this user, of `listed` or where the server permits the question.
+        They are those that are named, else those of the last such jobs of this user that were submitted `before` (s since 1970), of
+        `listed` or where the server permits the question.
         """
         if named is not None:
             return dict.fromkeys(named, _EXPECTED)
@@ -190,6 +196,7 @@ class Server:
             user, job = admin_of(self.kit)["username"], JobMetaKey.JOB_NAME.value
             submitter = JobMetaKey.SUBMITTER_NAME.value
             known = _last_jobs(self.session, name) if listed is None else listed
+            known = [meta for meta in known if float(meta.get(JobMetaKey.SUBMIT_TIME.value, 0)) < before]
             own = [meta for meta in known if meta.get(submitter) == user and name in ("", meta.get(job))]
             parts = [sites for meta in own if (sites := deployed(meta))]
             return dict.fromkeys(
@@ -208,8 +215,9 @@ class JobMonitor:
         self.id, self.status, self.lost = "", "", False
         self._sites, about = connected_sites(server.session), admin_of(server.kit)
         hints = [ends_soon(server.kit), server_ends_soon(server.kit, about["host"], int(about["port"]))]
-        for site, said in reported_by_hosts(server.session).items():
-            hints.append(near_end(f"the certificate of {site}", said["certificate_end"]))
+        with suppress(Exception):  # not every user may ask
+            for site, said in reported_by_hosts(server.session).items():
+                hints.append(near_end(f"the certificate of {site}", said["certificate_end"]))
         for hint in filter(None, hints):
             _log.warning("%s", hint)
         for job in lost_jobs(server.session):
@@ -367,12 +375,12 @@ class JobMonitor:
                 self.server.session.abort_job(self.id)
 
 
-def submitted_at(server: Server, job: str) -> float:
-    """Return when a job was submitted, in seconds since 1970; raise UserError where the server knows no such job."""
+def meta_of(server: Server, job: str) -> dict[str, Any]:
+    """Return what a server says of a job, such as `name` and `submit_time` (s since 1970); raise UserError where it knows no such job."""
 
-    def ask(session: Session) -> float:
+    def ask(session: Session) -> dict[str, Any]:
         try:
-            return float(session.get_job_meta(job)[JobMetaKey.SUBMIT_TIME.value])
+            return dict(session.get_job_meta(job))
         except JobNotFound:
             raise UserError(
                 f"the server knows no job {shown(job)}; flareclust status --kit KIT lists the last ones"

@@ -14,6 +14,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from functools import wraps
 from pathlib import Path
+from shutil import disk_usage
 from threading import Lock
 from typing import Any
 
@@ -54,7 +55,7 @@ from flareclust.platform._private import (
 from flareclust.platform._private import CellMessage as Message
 from flareclust.platform._private import CellReturnCode as ReturnCode
 from flareclust.platform._private import make_cell_reply as make_reply
-from flareclust.sites.policy_file import shared_rules
+from flareclust.sites.policy_file import SHARED, shared_rules
 
 _log = logging.getLogger(__name__)
 
@@ -75,10 +76,16 @@ ANSWERED = frozenset(
 )
 
 #: What a site adds to its answer about versions.
-FLARECLUST, CERTIFICATE_END, RULES = "flareclust", "certificate_end", "rules"
+_FLARECLUST, _CERTIFICATE_END, _FREE_DISK, _RULES = "flareclust", "certificate_end", "free_disk", "rules"
 
-#: Letters of a version that a site reports, and the first second after all years that a date has.
-_LONGEST_VERSION, _AFTER_ALL = 40, datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp()
+#: Letters of a version that a site reports, the first second after all years that a date has, more bytes than a disk has, and more
+#: than any number of a policy.
+_LONGEST_VERSION, _AFTER_ALL, _MOST_BYTES, _MOST = (
+    40,
+    datetime(9999, 12, 31, tzinfo=timezone.utc).timestamp(),
+    1e18,
+    1e9,
+)
 
 #: On it NVFlare looks into the network of processes: their names, connections and settings.
 _NETWORK = "_net_manager"
@@ -301,35 +308,49 @@ class _SafeProcessor(RequestProcessor):
 
 
 def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
-    """Return a site's answer about versions with that of flareclust, when the first certificate of its kit ends (s since 1970), and
-    what its policy says, where that may be shared.
+    """Return a site's answer about versions with that of flareclust, when the first certificate of its kit ends (s since 1970), the
+    bytes that are free on its disk, and what its policy says, where that may be shared.
     """
     with suppress(ValueError, TypeError, AttributeError):  # then without them
-        said = {**json.loads(reply.body), FLARECLUST: __version__}
+        said = {**json.loads(reply.body), _FLARECLUST: __version__}
         reply.body = json.dumps(said)
         kit = Path(app_ctx.args.workspace)
         with suppress(UserError, OSError):
+            said[_FREE_DISK] = disk_usage(kit).free
             if (ends := first_end(kit)) is not None:
-                said[CERTIFICATE_END] = ends[0].timestamp()
+                said[_CERTIFICATE_END] = ends[0].timestamp()
         with suppress(UserError, OSError):
             if rules := shared_rules(kit / "local"):
-                said[RULES] = rules
+                said[_RULES] = rules
         reply.body = json.dumps(said)
     return reply
 
 
 def reported_by_hosts(session: Any) -> dict[str, dict[str, Any]]:
-    """Return by host what it reports: versions `nvflare` and `flareclust`, and when a certificate ends (`certificate_end`, s since 1970)."""
-    answers, found = dict[str, Any](), dict[str, dict[str, Any]]()
-    with suppress(Exception):  # not every user may ask, and the rest is there
-        answers = session.report_version("all")
-    for host, answer in answers.items():
-        said = answer if isinstance(answer, Mapping) else {}
-        end, versions = said.get(CERTIFICATE_END), {"nvflare": said.get("version"), "flareclust": said.get(FLARECLUST)}
-        own = {name: printable(version or "")[:_LONGEST_VERSION] for name, version in versions.items()}
-        ends = float(end) if isinstance(end, int | float) and 0 < end < _AFTER_ALL else None
-        found[printable(host)] = {**own, "certificate_end": ends}
-    return found
+    """Return by host what it reports: versions `nvflare` and `flareclust`, when a certificate ends (`certificate_end`, s since 1970),
+    bytes free on its disk (`free_disk`), and the `rules` of its policy, of which only numbers and truth values under known names.
+
+    What is not known, or not what it should be, is None. Raises what the session raises where the server does not permit the question.
+    """
+    answers: Mapping[str, Any] = session.report_version("all")
+    return {printable(host): _reported(said if isinstance(said, Mapping) else {}) for host, said in answers.items()}
+
+
+def _reported(said: Mapping[str, Any]) -> dict[str, Any]:
+    versions = {"nvflare": said.get("version"), "flareclust": said.get(_FLARECLUST)}
+    ends, free, rules = (said.get(name) for name in (_CERTIFICATE_END, _FREE_DISK, _RULES))
+    known = {name: rules.get(name) for name in SHARED} if isinstance(rules, Mapping) else {}
+    return {
+        **{name: printable(version or "")[:_LONGEST_VERSION] for name, version in versions.items()},
+        "certificate_end": ends if _is_number(ends, _AFTER_ALL) else None,
+        "free_disk": free if _is_number(free, _MOST_BYTES) else None,
+        "rules": {name: value for name, value in known.items() if _is_number(value, _MOST)} or None,
+    }
+
+
+def _is_number(value: object, most: float) -> bool:
+    """Return whether what a site says is a number from 0 to `most`, or a truth value."""
+    return isinstance(value, int | float) and 0 <= value <= most
 
 
 def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:

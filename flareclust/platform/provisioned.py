@@ -9,7 +9,7 @@ result was complete (docs/adr/0010-lost-sites.md).
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -117,21 +117,26 @@ def run_job(
             watched.abort_unless_ended()
 
 
-def fetch_job(job: str, kit: Path, deadline: float = 3600.0) -> tuple[Outcome, dict[str, Any], str]:
+def fetch_job(
+    job: str, kit: Path, deadline: float = 3600.0, expect_sites: Sequence[str] | None = None
+) -> tuple[Outcome, dict[str, Any], str]:
     """Return the outcome of a job that somebody has submitted, what its result.json says of it, and the date of its submission.
 
     Args:
         job: its id; one that runs is waited for.
         kit: of an admin who may see it.
         deadline: seconds after which nobody waits any more; the job goes on.
+        expect_sites: those that should have part in it; by default those of earlier jobs of its name.
 
     Raises:
         UserError: there is no such job, or the kit is wrong.
         JobFailed: it ended without a result, or still runs.
     """
     with scratch_folder() as scratch, closing(job_monitor.Server(kit)) as server:
-        submitted = job_monitor.submitted_at(server, job)
-        watched = job_monitor.JobMonitor(server, lambda record: None, deadline)
+        meta = job_monitor.meta_of(server, job)
+        submitted = float(meta["submit_time"])
+        expected = server.find_expected(str(meta.get("name")), expect_sites, before=submitted)
+        watched = job_monitor.JobMonitor(server, lambda record: None, deadline, expected)
         watched.id = job
         watched.follow()
         outcome = watched.fetch(Path(scratch) / "fetched")

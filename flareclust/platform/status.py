@@ -4,7 +4,7 @@ Times are seconds since 1970 UTC.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,10 @@ from flareclust._foundation.certificates import ends_soon, first_end, near_end, 
 from flareclust._foundation.version import __version__, fits
 from flareclust.platform.job_monitor import Server, deployed, lost_jobs, lost_words, refusals_in
 from flareclust.platform.peers import reported_by_hosts
-from flareclust.platform.session import admin_of, server_status
+from flareclust.platform.session import admin_of, connected_sites, server_status
+
+#: Bytes of free disk, and the share of a privacy budget, below which there is a hint.
+_LITTLE_DISK, _LITTLE_BUDGET = 2e9, 0.1
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,8 @@ class SiteStatus:
         nvflare: the version of NVFlare there, as the site says; empty if unknown.
         flareclust: that of flareclust, likewise.
         certificate_end: when the first certificate of its kit ends, likewise; None if unknown.
+        free_disk: bytes that are free on the disk of its kit, likewise.
+        rules: what its policy says, and what is spent of its privacy budget, where the site shares that; else None.
         expected: why it should be there; empty if it need not.
     """
 
@@ -36,12 +41,30 @@ class SiteStatus:
     nvflare: str = ""
     flareclust: str = ""
     certificate_end: float | None = None
+    free_disk: float | None = None
+    rules: Mapping[str, float | bool] | None = None
     expected: str = ""
 
     @property
     def state(self) -> str:
         """Return connected, missing, or away where it need not be there."""
         return "connected" if self.connected else "missing" if self.expected else "away"
+
+    @property
+    def budget_left(self) -> float | None:
+        """Return the share of its privacy budget that is left; None where that is not known."""
+        rules = self.rules or {}
+        return max(0.0, 1 - rules["spent"] / rules["budget"]) if "spent" in rules and rules.get("budget") else None
+
+    @property
+    def said_disk(self) -> str:
+        """Return the free disk in GB as tables show it."""
+        return "-" if self.free_disk is None else f"{self.free_disk / 1e9:.1f} GB"
+
+    @property
+    def said_budget(self) -> str:
+        """Return the share of the privacy budget that is left as tables show it."""
+        return "-" if self.budget_left is None else f"{self.budget_left:.0%}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +130,9 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
         server_ends = server_end(kit, about["host"], int(about["port"]))
         hints = [ends_soon(kit), near_end(f"the certificate of the server {about['host']}", server_ends)]
         hints += [lost_words(job) for job in lost_jobs(server.session, listed)]
-        reported = reported_by_hosts(server.session)
+        reported: dict[str, dict[str, Any]] = {}
+        with suppress(Exception):  # not every user may ask, and the rest is there
+            reported = reported_by_hosts(server.session)
     sites = []
     for name in sorted({*connected, *expected}):
         last = max((_submitted(meta) for meta in listed if name in deployed(meta)), default=None)
@@ -128,11 +153,26 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
     )
 
 
+def federation_rules(kit: Path) -> dict[str, Mapping[str, float | bool] | None]:
+    """Ask the connected sites, by the kit of a lead or an admin; return by site what its policy says, None where it does not say.
+
+    Raises:
+        UserError, JobFailed: as `federation_status`.
+    """
+    with closing(Server(kit)) as server:
+        sites, reported = server.call_with_retry(connected_sites), server.call_with_retry(reported_by_hosts)
+    return {site: reported.get(site, {}).get("rules") for site in sites}
+
+
 def _hints_about(sites: Sequence[SiteStatus]) -> Iterator[str | None]:
     for site in sites:
         if site.flareclust and not fits(__version__, site.flareclust):
             yield f"{site.name} has flareclust {site.flareclust}, and {__version__} is installed here: it refuses jobs whose messages differ"
         yield near_end(f"the certificate of {site.name}", site.certificate_end)
+        if site.free_disk is not None and site.free_disk < _LITTLE_DISK:
+            yield f"{site.name} has {site.said_disk} of free disk: remove old folders of jobs there (flareclust prune)"
+        if site.budget_left is not None and site.budget_left < _LITTLE_BUDGET:
+            yield f"{site.name} has {site.said_budget} of its privacy budget left, and refuses jobs that need more"
 
 
 def _job(meta: Mapping[str, Any]) -> JobStatus:
@@ -147,31 +187,38 @@ def _submitted(meta: Mapping[str, Any]) -> float:
 
 def prometheus_text(status: FederationStatus) -> str:
     """Return the status in Prometheus' text format, as its node exporter reads it from a file (`*.prom`)."""
-    lines: list[str] = []
-
-    def add(name: str, about: str, values: Mapping[str, float]) -> None:
-        lines.extend((f"# HELP flareclust_{name} {about}", f"# TYPE flareclust_{name} gauge"))
-        lines.extend(f"flareclust_{name}{labels} {value:.15g}" for labels, value in values.items())
-
-    by_site = {f'{{site="{_label(site.name)}"}}': site for site in status.sites}
-    add("server_start_time_seconds", "Start of the server.", {"": status.started})
-    add("site_connected", "Whether the site is connected.", {at: site.connected for at, site in by_site.items()})
-    add("site_expected", "Whether it should be.", {at: bool(site.expected) for at, site in by_site.items()})
-    seen = {at: site.last_seen for at, site in by_site.items() if site.last_seen is not None}
-    add("site_last_seen_seconds", "Its last sign of life.", seen)
-    ended = [job for job in status.jobs if job.status.startswith("FINISHED")]
-    latest = {f'{{job="{_label(job.name)}"}}': job for job in reversed(ended)}
-    add(
-        "last_job_time_seconds",
-        "Submission of the last job that ended.",
-        {at: job.submitted for at, job in latest.items()},
+    sites = {_labels(site=site.name): site for site in status.sites}
+    versions = [
+        _labels(site=one.name, nvflare=one.nvflare, flareclust=one.flareclust) for one in status.sites if one.connected
+    ]
+    ends = {_labels(of=whose): end for whose, end in status.certificate_ends.items()}
+    ends |= {_labels(of=site.name): site.certificate_end for site in status.sites if site.certificate_end is not None}
+    jobs = {_labels(job=job.name): job for job in reversed(status.jobs) if job.status.startswith("FINISHED")}
+    gauges: tuple[tuple[str, str, Mapping[str, float | None]], ...] = (
+        ("server_start_time_seconds", "Start of the server.", {"": status.started}),
+        ("site_connected", "Whether the site is connected.", {at: one.connected for at, one in sites.items()}),
+        ("site_expected", "Whether it should be.", {at: bool(one.expected) for at, one in sites.items()}),
+        ("site_last_seen_seconds", "Its last sign of life.", {at: one.last_seen for at, one in sites.items()}),
+        ("site_versions", "Its versions, as labels.", dict.fromkeys(versions, 1)),
+        ("site_free_disk_bytes", "Free on the disk of its kit.", {at: one.free_disk for at, one in sites.items()}),
+        ("site_budget_left_ratio", "Left of its privacy budget.", {at: one.budget_left for at, one in sites.items()}),
+        ("certificate_end_seconds", "End of a kit's first certificate, and of the server's.", ends),
+        (
+            "last_job_time_seconds",
+            "Submission of the last job that ended.",
+            {at: one.submitted for at, one in jobs.items()},
+        ),
+        ("last_job_completed", "Whether it completed.", {at: not one.failed for at, one in jobs.items()}),
+        ("last_job_refusals", "Sites that did not take it.", {at: len(one.refusals) for at, one in jobs.items()}),
+        ("hints", "What the lead should look at, as `flareclust status` says it.", {"": len(status.hints)}),
     )
-    good = {at: job.status.endswith("COMPLETED") for at, job in latest.items()}
-    add("last_job_completed", "Whether it completed.", good)
-    add("last_job_refusals", "Sites that did not take it.", {at: len(job.refusals) for at, job in latest.items()})
-    add("hints", "What the lead should look at, as `flareclust status` says it.", {"": len(status.hints)})
+    lines = []
+    for name, about, values in gauges:
+        lines += [f"# HELP flareclust_{name} {about}", f"# TYPE flareclust_{name} gauge"]
+        lines += [f"flareclust_{name}{labels} {value:.15g}" for labels, value in values.items() if value is not None]
     return "\n".join(lines) + "\n"
 
 
-def _label(text: str) -> str:
-    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _labels(**texts: str) -> str:
+    escaped = {name: text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for name, text in texts.items()}
+    return "{" + ",".join(f'{name}="{text}"' for name, text in escaped.items()) + "}"

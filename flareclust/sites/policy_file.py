@@ -5,6 +5,7 @@ scope of the file, with the same arguments, and a component puts them around job
 (`flareclust.privacy.filters.EveryScope`). Each filter states its direction, as the server of a simulation reads the same file.
 """
 
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ SHARED = (
         "max_numbers_per_row",
         "max_levels_per_row",
     ),
-    *("secure_sums", "secure_min_sites", "epsilon", "delta", "budget"),
+    *("secure_sums", "secure_min_sites", "epsilon", "delta", "budget", "spent"),
 )
 
 #: What to do about a file that is no JSON, or has a key twice: no kit comes with one to take in its place.
@@ -80,6 +81,8 @@ def policy_of(local: Path) -> Policy | None:
 def shared_rules(local: Path) -> dict[str, Any]:
     """Return what the policy of the site with the folder `local` says, where it says that others may see it; else nothing.
 
+    `spent` is the part of `budget` that is gone; it is left out where the account cannot be read.
+
     Raises:
         UserError: as `policy_of` does.
     """
@@ -88,6 +91,11 @@ def shared_rules(local: Path) -> dict[str, Any]:
         return {}
     said = policy.to_json() | ({} if policy.dp is None else asdict(policy.dp))
     said["min_rows"] = policy.least_rows(private=policy.dp is not None)  # as `site policy` says it at the site
+    if policy.dp is not None:
+        from flareclust.sites.account import budget_of  # which imports this module
+
+        with suppress(UserError):
+            said["spent"] = budget_of(local).spent
     return {name: said[name] for name in SHARED if said.get(name) is not None}
 
 

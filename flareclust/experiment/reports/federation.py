@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flareclust._foundation.version import __version__
 from flareclust.experiment.reports.html import render
@@ -18,23 +18,15 @@ _COLOURS = {"connected": "color:#2a6e3b", "missing": "color:#bd1f01", "away": ""
 def status_page(found: "FederationStatus | None", problem: str = "") -> str:
     """Return the page of a federation; of one whose server did not answer, for None, the page that says why."""
     now = datetime.now(timezone.utc).timestamp()
-    tables = {} if found is None else {"sites": _sites(found), "jobs": _jobs(found.jobs)}
-    ends = {} if found is None else {whose: _day(end) for whose, end in found.certificate_ends.items()}
-    started = "" if found is None else _time(found.started)
-    return render(
-        "federation.html",
-        found=found,
-        problem=problem,
-        made=_time(now),
-        started=started,
-        ends=ends,
-        version=__version__,
-        **tables,
-    )
+    shown: dict[str, Any] = {"problem": problem, "made": _time(now), "version": __version__}
+    if found is not None:
+        shown |= {"started": _time(found.started), "sites": _sites(found), "jobs": _jobs(found.jobs)}
+        shown["ends"] = {whose: _day(end) for whose, end in found.certificate_ends.items()}
+    return render("federation.html", found=found, **shown)
 
 
 def _sites(found: "FederationStatus") -> Table:
-    heads = ("site", "state", "last seen (UTC)", "NVFlare", "flareclust", "kit ends")
+    heads = ("site", "state", "last seen (UTC)", "NVFlare", "flareclust", "kit ends", "free disk", "budget left")
     rows = [
         (
             Cell(site.name, "name"),
@@ -43,6 +35,8 @@ def _sites(found: "FederationStatus") -> Table:
             Cell(site.nvflare or "-"),
             Cell(site.flareclust or "-"),
             Cell(_day(site.certificate_end), "time"),
+            Cell(site.said_disk, "time"),
+            Cell(site.said_budget),
         )
         for site in found.sites
     ]

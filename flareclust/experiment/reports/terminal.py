@@ -39,7 +39,6 @@ from flareclust.protocol.params import side_of
 from flareclust.protocol.registry import Algorithm
 from flareclust.protocol.task import StepName
 from flareclust.sites.account import Budget
-from flareclust.sites.policy_file import SHARED
 
 if TYPE_CHECKING:
     from flareclust.data.schema.cells import OddCell
@@ -379,11 +378,12 @@ def print_status(found: "FederationStatus") -> None:
     sites = []
     for site in found.sites:
         state = Text(site.state, "green" if site.connected else "red")
-        versions = site.nvflare or "-", site.flareclust or "-"
-        sites.append((site.name, state, _said_time(site.last_seen), *versions, _said_time(site.certificate_end)[:10]))
-    console.print(table_of("site", "", "last seen", "NVFlare", "flareclust", "kit ends", rows=sites))
+        reported = site.nvflare or "-", site.flareclust or "-", _said_time(site.certificate_end)[:10]
+        sites.append((site.name, state, _said_time(site.last_seen), *reported, site.said_disk, site.said_budget))
+    heads = "site", "state", "last seen", "NVFlare", "flareclust", "kit ends"
+    console.print(table_of(*heads, *numbers("free disk", "budget left"), rows=sites))
     jobs = [(_said_time(job.submitted), job.id, job.name, job.user, job.duration, job.status) for job in found.jobs]
-    console.print(table_of("submitted", "job", "", "by", "took", "", rows=jobs))
+    console.print(table_of("submitted", "job", "name", "by", "took", "state", rows=jobs))
     for job in found.jobs:
         for refusal in job.refusals:
             say(f"{job.id}: {refusal}", "not taken", console)
@@ -395,7 +395,7 @@ def print_status(found: "FederationStatus") -> None:
 
 def print_rules(rules: Mapping[str, Mapping[str, float | bool] | None]) -> None:
     """Print what sites say of their policies, a line each; rules without a value do not hold at any site."""
-    names = [name for name in SHARED if any(said and name in said for said in rules.values())]
+    names = dict.fromkeys(name for said in rules.values() for name in said or ())
     lines = [[site, *(_rule(said, name) for name in names)] for site, said in rules.items() if said]
     if lines:
         _whole_lines().print(table_of("site", *numbers(*names), rows=lines))

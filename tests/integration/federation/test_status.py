@@ -12,8 +12,7 @@ from jobs import Job
 from flareclust._foundation.certificates import first_end
 from flareclust._foundation.version import __version__
 from flareclust.engines.options import JobOptions
-from flareclust.platform.site_rules import federation_rules
-from flareclust.platform.status import federation_status
+from flareclust.platform.status import federation_rules, federation_status
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.sites.policy_file import policy_of, remove_policy, write_policy

@@ -16,9 +16,10 @@ import pytest
 import yaml
 
 from flareclust import doctor
-from flareclust._foundation.errors import UserError
+from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.platform.status import FederationStatus
 from tests.kit_certificates import write_certificates
 
 
@@ -235,6 +236,26 @@ def test_a_site_with_a_kit_of_an_older_root_than_the_server_is_told(healthy, mon
     (found,) = [one for one in doctor.examine(kit) if one.check == "kit" and one.state == "fail"]
     assert found.found == "the server hub:8002 has a certificate of another root than north"
     assert asked == [(kit, "hub", 8002)]
+
+
+def test_a_leads_kit_has_the_federation_looked_at_too(healthy, monkeypatch, tmp_path):
+    def status(kit):
+        if answers:
+            return FederationStatus("clinics", 0.0, "2.9.0", {}, [], [], hints)
+        raise JobFailed("no answer")
+
+    answers, hints = True, ["the certificate of north ends 2027-01-01"]
+    monkeypatch.setattr(doctor, "local_of", lambda kit: kit / "local")
+    monkeypatch.setattr(doctor, "federation_status", status)
+    assert "federation" not in {one.check for one in doctor.examine(tmp_path)}, "a site's kit"
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "fed_admin.json").write_text("{}")
+    assert ("federation", "warn") in states(doctor.examine(tmp_path))
+    hints.clear()
+    assert ("federation", "ok") in states(doctor.examine(tmp_path))
+    answers = False
+    (found,) = [one for one in doctor.examine(tmp_path) if one.check == "federation"]
+    assert (found.state, found.found) == ("warn", "no answer")
 
 
 def test_a_kit_that_is_none_fails(healthy, tmp_path):

@@ -76,7 +76,7 @@ def test_the_command_writes_result_and_report(job, tmp_path, monkeypatch, capsys
     folder, schema, _ = job
     outcome, about = outcome_files.read(folder / "workspace")
     fetched = replace(outcome, job="3c0ffee"), about, "2026-11-28"
-    monkeypatch.setattr(provisioned, "fetch_job", lambda job, kit: fetched)
+    monkeypatch.setattr(provisioned, "fetch_job", lambda job, kit, expect_sites: fetched)
     monkeypatch.chdir(tmp_path)
     words = ["fetch", "3c0ffee", "--kit", "lead", "--schema", schema, "--unit", "patients", "--json"]
     with pytest.raises(SystemExit, match="0"):

@@ -10,6 +10,7 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.engines.options import ExpectedSites
 from flareclust.platform import job_monitor
+from flareclust.platform.provisioned import fetch_job
 from tests.fake_server import FakeServer
 from tests.unit.platform.production_cases import COMPLETED
 
@@ -74,6 +75,22 @@ def test_names_count_and_not_what_was_before(serve, server):
     server.listed = [job()]
     assert serve(server, expected=ExpectedSites(expect_sites=tuple(HERE))).refused == {}
     assert serve(server).refused == {}, "a job of its own expects nobody"
+
+
+def test_a_job_that_is_fetched_names_who_was_in_jobs_of_its_name_before_it_and_not_in_it(server, kit, monkeypatch):
+    about = {"status": COMPLETED, "name": "mine", "submit_time": 200.0, "job_deploy_detail": ["server: OK"]}
+    server.get_job_meta = lambda job: about
+    monkeypatch.setattr(job_monitor, "open_session", server.session)
+    server.listed = [
+        job("mine", sites=["later"], submit_time=300.0),
+        job("mine", submit_time=100.0),
+        job("other", sites=["x"], submit_time=100.0),
+    ]
+    found, _, date = fetch_job("job-1", kit)
+    assert list(found.refused) == [ABSENT]
+    assert "had part in one of your last 10 jobs of this kind" in found.refused[ABSENT]
+    assert date.startswith("1970")
+    assert list(fetch_job("job-1", kit, expect_sites=["site-5"])[0].refused) == ["site-5"]
 
 
 def test_a_list_of_jobs_that_is_not_permitted_costs_nothing(serve, server, monkeypatch):

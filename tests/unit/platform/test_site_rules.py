@@ -10,8 +10,9 @@ from nvflare.private.admin_defs import Message
 from flareclust._foundation.errors import UserError
 from flareclust.platform import job_monitor
 from flareclust.platform.peers import _add_own
-from flareclust.platform.site_rules import federation_rules
+from flareclust.platform.status import federation_rules
 from flareclust.privacy.policy import DifferentialPrivacy, Policy, summary
+from flareclust.sites import account
 from flareclust.sites.policy_file import PRIVACY, SHARED, shared_rules, write_policy
 from tests.command_line import call
 from tests.fake_server import FakeServer
@@ -66,7 +67,16 @@ def test_bounds_names_and_fingerprints_stay_at_the_site(tmp_path):
 def test_a_policy_that_cannot_be_read_hides_nothing_else(tmp_path):
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / PRIVACY).write_text("{")
-    assert set(answer(tmp_path)) == {"version", "flareclust"}
+    assert set(answer(tmp_path)) == {"version", "flareclust", "free_disk"}
+
+
+def test_a_private_site_that_shares_its_rules_tells_what_is_spent(tmp_path, monkeypatch):
+    write_policy(tmp_path / "local", Policy(share_rules=True, dp=DP))
+    assert "spent" not in answer(tmp_path)["rules"], "no rows are named, so there is no account"
+    monkeypatch.setattr(account, "budget_of", lambda local: SimpleNamespace(spent=1.5))
+    assert (answer(tmp_path)["rules"]["budget"], answer(tmp_path)["rules"]["spent"]) == (3.0, 1.5)
+    write_policy(tmp_path / "local", Policy(dp=DP))
+    assert "rules" not in answer(tmp_path)
 
 
 def test_a_lead_sees_the_rules_of_the_connected_sites(tmp_path, kit, server, capsys):

@@ -40,8 +40,10 @@ class Server(FakeServer):
         return found | {"clients": [one | {"client_last_conn_time": 300.0} for one in found["clients"]]}
 
     def report_version(self, target_type):
-        north = {"version": "2.9.0", "flareclust": __version__, "certificate_end": ENDS}
+        rules = {"min_count": 10, "budget": 4.0, "spent": 1.0}
+        north = {"version": "2.9.0", "flareclust": __version__, "certificate_end": ENDS, "free_disk": 5 * 10**9}
         south = {"version": "2.9.1", "flareclust": "0.1.0", "certificate_end": time.time() + 86400}
+        north["rules"] = rules
         return {"server": {"version": "2.9.0"}, "north": north, "south": south}
 
 
@@ -118,6 +120,32 @@ def test_versions_and_certificates_that_need_something_done_are_hints(kit, serve
     )
     assert [hint for hint in found.hints if hint.startswith("the certificate of south ends ")]
     assert not [hint for hint in found.hints if "north" in hint]
+
+
+def test_the_free_disk_and_the_privacy_budget_of_sites_that_tell_them_are_shown(kit, server, capsys, tmp_path):
+    north, south, _ = federation_status(kit).sites
+    assert (north.free_disk, north.rules, north.budget_left) == (
+        5e9,
+        {"min_count": 10, "budget": 4.0, "spent": 1.0},
+        0.75,
+    )
+    assert (south.free_disk, south.rules, south.budget_left) == (None, None, None)
+    assert call("status", "--kit", kit) == 1
+    assert "5.0 GB 75%" in " ".join(capsys.readouterr().out.split())
+    assert call("status", "--kit", kit, "--html", tmp_path / "page.html") == 1
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "5.0 GB" in text
+    assert "75%" in text
+
+
+def test_little_disk_and_little_budget_are_hints(kit, server, monkeypatch):
+    said = {"free_disk": 10**9, "rules": {"budget": 4.0, "spent": 3.9}}
+    monkeypatch.setattr(server, "report_version", lambda target_type: {"north": said})
+    hints = federation_status(kit).hints
+    assert "north has 1.0 GB of free disk: remove old folders of jobs there (flareclust prune)" in hints
+    assert "north has 3% of its privacy budget left, and refuses jobs that need more" in hints
+    said["rules"] = {"budget": 4.0, "spent": 9.0}
+    assert federation_status(kit).sites[0].budget_left == 0.0
 
 
 @pytest.mark.parametrize(
@@ -214,7 +242,13 @@ def test_metrics_are_in_prometheus_format(kit, server):
     assert 'flareclust_site_expected{site="south"} 0\n' in text
     assert 'flareclust_last_job_completed{job="a \\"job\\"\\\\"} 1\n' in text
     assert 'flareclust_last_job_refusals{job="a \\"job\\"\\\\"} 1\n' in text
-    value = re.compile(r'[a-z_]+(\{[a-z]+="(\\.|[^"\\])*"\})? [0-9.e+-]+')
+    assert 'flareclust_site_versions{site="south",nvflare="2.9.1",flareclust="0.1.0"} 1\n' in text
+    assert f'flareclust_certificate_end_seconds{{of="north"}} {ENDS:.0f}\n' in text
+    assert 'flareclust_certificate_end_seconds{of="server"} ' in text
+    assert 'flareclust_site_free_disk_bytes{site="north"} 5000000000\n' in text
+    assert 'flareclust_site_budget_left_ratio{site="north"} 0.75\n' in text
+    label = r'[a-z]+="(\\.|[^"\\])*"'
+    value = re.compile(rf"[a-z_]+(\{{{label}(,{label})*\}})? [0-9.e+-]+")
     lines = text.splitlines()
     assert all(line.startswith("# ") or value.fullmatch(line) for line in lines), text
     named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
