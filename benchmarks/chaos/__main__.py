@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.chaos.federation import LEAD, Shaken, wait_until
 from benchmarks.chaos.oracle import options_of, wrong_in_failure, wrong_in_result, wrong_in_time
-from benchmarks.chaos.schedule import JOBS, SITES, Schedule
+from benchmarks.chaos.schedule import JOBS, SITES, Schedule, commit
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.options import ExpectedSites
 from flareclust.platform.provisioned import run_production
@@ -152,12 +152,13 @@ def main() -> int:
     logging.disable(logging.ERROR)
     done = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     known = {record["seed"] for record in done}
+    tree = commit()
     left = [seed for seed in range(asked.seed, asked.seed + asked.schedules) if seed not in known]
     for first in range(0, len(left), _TOGETHER):
         with Shaken().running() as federation:
             for seed in left[first : first + _TOGETHER]:
                 federation.start_afresh()
-                record = carry_out(federation, Schedule.of(seed))
+                record = carry_out(federation, Schedule.of(seed)) | {"tree": tree}
                 with asked.out.open("a") as file:
                     file.write(json.dumps(record) + "\n")
                 print(

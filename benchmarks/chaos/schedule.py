@@ -1,5 +1,6 @@
 """What a seed stands for: a few jobs, and what happens to whom while they run."""
 
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -62,6 +63,12 @@ JOBS: Mapping[str, tuple[str, Mapping[str, object], bool]] = MappingProxyType(
 
 #: Seeds before this one choose among the first kinds of job only, so that they stand for what they stood for.
 ALL_JOBS_FROM, FIRST_JOBS = 310, 8
+
+
+def commit() -> str:
+    """Return the commit of this checkout, for records; empty outside one."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ next job, in a federation that it starts anew. At the end it prints the growth i
 import argparse
 import json
 import logging
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from benchmarks.chaos.schedule import JOBS, SITES, Fault, Schedule
+from benchmarks.chaos.schedule import JOBS, SITES, Fault, Schedule, commit
 from benchmarks.pages import RECORDS
 
 if TYPE_CHECKING:
@@ -129,11 +128,11 @@ def main() -> int:
     done = [json.loads(line) for line in asked.out.read_text().splitlines()] if asked.out.exists() else []
     call = 1 + max((record["call"] for record in done), default=0)
     first = 1 + max((record["seed"] for record in done), default=-1) if asked.first is None else asked.first
-    tree = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False).stdout
+    tree = commit()
     with Shaken(_RELAYS).running() as federation:
         for number in range(first, first + asked.jobs):
             record = carry_out(federation, job_of(number))
-            record |= {"call": call, "tree": tree.strip(), "held": held(federation)}
+            record |= {"call": call, "tree": tree, "held": held(federation)}
             with asked.out.open("a") as file:
                 file.write(json.dumps(record) + "\n")
             done.append(record)

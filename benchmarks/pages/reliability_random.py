@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.chaos.oracle import MIN_SITES, TASK_TIMEOUT
-from benchmarks.chaos.schedule import FAULTS, JOBS, LATER, LATEST, LONGEST
+from benchmarks.chaos.schedule import ALL_JOBS_FROM, FAULTS, FIRST_JOBS, JOBS, LATER, LATEST, LONGEST
 from benchmarks.chaos.soak import SOAK
 from benchmarks.pages import RECORDS
 
@@ -66,6 +66,8 @@ def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for record in records
         for fault in record["faults"]
     )
+    trees = sorted({record["tree"] for record in records if "tree" in record})
+    seeds = {tree: sorted(record["seed"] for record in records if record.get("tree") == tree) for tree in trees}
     return {
         "schedules": len(records),
         "jobs": len(jobs),
@@ -74,13 +76,19 @@ def counted(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "submitted again": sum(job["attempts"] > 1 for job in jobs),
         "broken": sorted(record["seed"] for record in records if record["wrong"]),
         "faults": {kind: kinds[kind] for kind in WORDS},
+        "seeds": seeds,
     }
 
 
 def added(before: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the counts of both."""
     faults = {kind: before["faults"].get(kind, 0) + more["faults"][kind] for kind in WORDS}
-    return {key: before[key] + more[key] for key in more if key != "faults"} | {"faults": faults}
+    known = before.get("seeds", {})
+    seeds = {
+        tree: sorted(known.get(tree, []) + more["seeds"].get(tree, [])) for tree in sorted({*known, *more["seeds"]})
+    }
+    counts = {key: before[key] + more[key] for key in more if key not in ("faults", "seeds")}
+    return {**counts, "faults": faults, "seeds": seeds}
 
 
 def soaked(calls: Sequence[Mapping[str, Any]]) -> str:
@@ -122,11 +130,13 @@ def random_schedules(chaos: Mapping[str, Any]) -> str:
     done, results = chaos["schedules"], chaos["results"]
     broken = "none broke a promise" if not chaos["broken"] else f"the seeds {chaos['broken']} broke a promise"
     faults = ", ".join(f"{words} ({chaos['faults'].get(kind, 0)})" for kind, words in WORDS.items())
+    seeds = "; ".join(f"{', '.join(map(str, own))} of commit {tree}" for tree, own in chaos.get("seeds", {}).items())
+    seeds = f" Seeds that are on record: {seeds}; those of the others were not kept." if seeds else ""
     found = "".join(f"| {seed} | {fault} | {happened} | {now} |\n" for seed, fault, happened, now in sorted(FOUND))
     return f"""
 ## Random schedules
 
-`python -m benchmarks.chaos --seed N --schedules M` submits one or two of {len(JOBS)} kinds of job to a server and three sites, and lets one to three faults happen at random hosts and moments: {faults}. A fault begins within {LATEST:g} s of the submission, so that it meets the start of the jobs, their rounds and their end, and lasts up to {LONGEST:g} s. After each schedule the following must hold:
+`python -m benchmarks.chaos --seed N --schedules M` submits one or two of {len(JOBS)} kinds of job ({FIRST_JOBS} before seed {ALL_JOBS_FROM}) to a server and three sites, and lets one to three faults happen at random hosts and moments: {faults}. A fault begins within {LATEST:g} s of the submission, so that it meets the start of the jobs, their rounds and their end, and lasts up to {LONGEST:g} s. After each schedule the following must hold:
 
 - a result equals, bit for bit, that of one process in which in each exchange the same sites are silent;
 - sites to which nothing happened are in it, unless something happened to the server, and those that are not are named;
@@ -136,7 +146,7 @@ def random_schedules(chaos: Mapping[str, Any]) -> str:
 
 A server counts a site as gone after 20 s here, and not after NVFlare's 60 s. A kill that finds no process of a job, before its start or after its end, counts as a fault, too.
 
-While the version 0.3.0 was developed, {done} schedules ran, with {chaos["jobs"]} jobs: {broken} and are open; those of the table below whose fault is mended are not counted. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do. What the schedules have found so far:
+While the version 0.3.0 was developed, {done} schedules ran, with {chaos["jobs"]} jobs: {broken} and are open; those of the table below whose fault is mended are not counted. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do.{seeds} What the schedules have found so far:
 
 | seed | fault | what happened | now |
 |---|---|---|---|

@@ -189,9 +189,11 @@ def test_growth_is_that_within_each_call():
 
 def test_counts_of_two_runs_are_those_of_all_their_records():
     job = {"failed": "", "refused": {}, "attempts": 2}
-    first = [{"seed": 3, "faults": ["kill west at 1 s"], "jobs": [job], "wrong": ["hangs"]}]
+    first = [{"seed": 3, "faults": ["kill west at 1 s"], "jobs": [job], "wrong": ["hangs"], "tree": "a"}]
     second = [{"seed": 4, "faults": ["cut east at 2 s", "kill east at 3 s"], "jobs": [job, job], "wrong": []}]
+    second = [one | {"tree": tree} for one, tree in zip(2 * second, "ab", strict=True)]
     assert added(counted(first), counted(second)) == counted(first + second)
+    assert counted(first + second)["seeds"] == {"a": [3, 4], "b": [4]}
 
 
 def test_a_slow_disk_counts_as_no_slow_link():

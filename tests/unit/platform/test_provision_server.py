@@ -43,6 +43,17 @@ def test_the_server_forgets_lost_sites_soon_and_keeps_its_jobs_to_itself(kits):
     assert str(kits) not in text
 
 
+@pytest.mark.parametrize("host", ["localhost", "clinic-a"])
+def test_nvflares_script_gives_up_at_the_fifth_restart_as_the_pages_say(kits, tmp_path, host):
+    """The schedule of the seed 203: somebody has to start it again then (docs/operations-site.md)."""
+    script = (kits / host / "startup" / "sub_start.sh").read_text()
+    starting = script[script.index("\nSECONDS=0\n") : script.index("\nstop_fl() {")]
+    again = "start_python() { :; }; for i in 1 2 3 4 5 6; do start_fl; done; echo never"
+    command = ["bash", "-c", f"WORKSPACE={tmp_path}\n{starting}\n{again}"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.splitlines()
+    assert [line.partition(" ")[0] for line in said] == ["new"] * 5 + ["System"], said
+
+
 def test_the_server_starts_jobs_with_our_launcher(kits):
     assert (
         component(resources(kits / "localhost"), "process_launcher")["path"]
