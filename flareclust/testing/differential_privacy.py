@@ -144,9 +144,9 @@ def _answer(executor: ClusteringExecutor, task: Task, rows: FloatArray, script: 
     return terms, ""
 
 
-def build(algorithm: Algorithm, k: int) -> ClusteringExecutor:
+def build(algorithm: Algorithm, k: int, **settings: object) -> ClusteringExecutor:
     """Return a site's side of a job that the policy of these checks grants."""
-    return algorithm.build(k, 0, {"epsilon": _EPSILON, "delta": _DELTA})[0]
+    return algorithm.build(k, 0, {"epsilon": _EPSILON, "delta": _DELTA, **settings})[0]
 
 
 def ensure_alike(

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
+from flareclust.core.mixtures import n_second_moments
 from flareclust.executors.dp_lloyd import AXES, BOUNDS, OUTLINE, SECOND_MOMENTS, UPDATE, DPLloydExecutor
+from flareclust.executors.gmm import EXPECTATION
 from flareclust.privacy.dp import accounting
 from flareclust.privacy.dp.ledger import Ledger
 from flareclust.privacy.policy import Policy
@@ -123,6 +125,37 @@ def test_whatever_a_server_asks_a_row_changes_sums_by_the_sensitivity_only_and_n
     task, rows = asked
     algorithm = get("dp-lloyd")
     checks_private.ensure_alike(algorithm, checks_private.build(algorithm, 3), task, rows, rows[1:])
+
+
+@st.composite
+def hostile_mixtures(draw) -> tuple[str, Task, np.ndarray]:
+    """Return a type of covariance, the mixture that a server could ask a site of two columns about, and the site's rows."""
+    kind = draw(st.sampled_from(["full", "tied", "diag", "spherical"]))
+    positive = (
+        ANY.map(abs) if draw(st.booleans()) else st.floats(1e-3, 1e3)
+    )  # most that come as they are would be refused
+    two = st.tuples(FINITE, FINITE).map(np.array)
+    factors = np.array(draw(st.tuples(st.tuples(positive, positive), st.tuples(positive, positive))))
+    if kind in ("tied", "spherical"):
+        factors = np.repeat(factors[:1] if kind == "tied" else factors[:, :1], 2, axis=int(kind == "spherical"))
+    if kind in ("full", "tied"):
+        below = np.array([[[0.0, 0.0], [draw(ANY), 0.0]]] * 2)
+        factors = factors[:, None] * np.eye(2) + below
+    first = draw(st.one_of(positive, st.floats(0, 1)))
+    mixture = {"centroids": draw(st.tuples(two, two).map(np.array)), "weights": np.array([first, 1.0 - first])}
+    moments = np.array(n_second_moments(kind, 2, 2))
+    arrays = {**mixture, "factors": factors, "moments": moments, "share": np.array(0.1)}
+    rows = draw(st.lists(st.tuples(FINITE, FINITE), min_size=2, max_size=8))
+    return kind, Task(EXPECTATION, 1, arrays, "site-1"), np.array(rows, dtype=float)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(asked=hostile_mixtures())
+def test_whatever_mixture_a_server_asks_about_a_row_changes_sums_by_the_sensitivity_only(asked):
+    kind, task, rows = asked
+    algorithm = get("dp-gmm")
+    executor = checks_private.build(algorithm, 2, covariance=kind, updates=1)
+    checks_private.ensure_alike(algorithm, executor, task, rows, rows[1:])
 
 
 def test_values_of_any_size_are_taken_and_others_than_numbers_are_not(sites):
