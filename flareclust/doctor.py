@@ -22,7 +22,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 from flareclust._foundation.certificates import certificate_problem, ends_soon, is_foreign
-from flareclust._foundation.errors import FlareclustError
+from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust._foundation.version import __version__
 from flareclust.platform.scratch import leftovers, scratch_base
 from flareclust.platform.status import federation_status
@@ -241,10 +241,11 @@ def _federation(kit: Path) -> Iterator[_Finding]:
         return
     try:
         status = federation_status(kit)
-    except FlareclustError as error:
+    except JobFailed as error:
         yield _Finding("federation", "warn", str(error), "start the server; until then no job runs")
         return
-    found = [_Finding("federation", "warn", text) for text in (*status.problems, *status.hints)]
+    texts = (*status.problems, *(hint for hint in status.hints if hint != ends_soon(kit)))  # of which `_kit` speaks
+    found = [_Finding("federation", "warn", text) for text in texts]
     fine = f"{len(status.sites)} sites are connected, and no certificate, version, disk or budget needs anything done"
     yield from found or [_Finding("federation", "ok", fine)]
 

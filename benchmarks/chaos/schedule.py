@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -67,8 +68,8 @@ ALL_JOBS_FROM, FIRST_JOBS = 310, 8
 
 def commit() -> str:
     """Return the commit of this checkout, for records; empty outside one."""
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    command, here = ["git", "describe", "--always", "--dirty", "--exclude", "*"], Path(__file__).parent
+    return subprocess.run(command, cwd=here, capture_output=True, text=True, check=False).stdout.strip()
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,11 @@ def _held(calls: Sequence[Mapping[str, Any]]) -> str:
 def random_schedules(chaos: Mapping[str, Any]) -> str:
     """Return the section of the page."""
     done, results = chaos["schedules"], chaos["results"]
-    broken = "none broke a promise" if not chaos["broken"] else f"the seeds {chaos['broken']} broke a promise"
+    broken = (
+        f"the seeds {chaos['broken']} broke a promise and are open"
+        if chaos["broken"]
+        else "none broke a promise that is open"
+    )
     faults = ", ".join(f"{words} ({chaos['faults'].get(kind, 0)})" for kind, words in WORDS.items())
     seeds = "; ".join(f"{', '.join(map(str, own))} of commit {tree}" for tree, own in chaos.get("seeds", {}).items())
     seeds = f" Seeds that are on record: {seeds}; those of the others were not kept." if seeds else ""
@@ -136,7 +140,7 @@ def random_schedules(chaos: Mapping[str, Any]) -> str:
     return f"""
 ## Random schedules
 
-`python -m benchmarks.chaos --seed N --schedules M` submits one or two of {len(JOBS)} kinds of job ({FIRST_JOBS} before seed {ALL_JOBS_FROM}) to a server and three sites, and lets one to three faults happen at random hosts and moments: {faults}. A fault begins within {LATEST:g} s of the submission, so that it meets the start of the jobs, their rounds and their end, and lasts up to {LONGEST:g} s. After each schedule the following must hold:
+`python -m benchmarks.chaos --seed N --schedules M` submits one or two of {len(JOBS)} kinds of job ({FIRST_JOBS} before seed {ALL_JOBS_FROM}), all on numbers without gaps and categories, to a server and three sites, and lets one to three faults happen at random hosts and moments: {faults}. A fault begins within {LATEST:g} s of the submission, so that it meets the start of the jobs, their rounds and their end, and lasts up to {LONGEST:g} s. After each schedule the following must hold:
 
 - a result equals, bit for bit, that of one process in which in each exchange the same sites are silent;
 - sites to which nothing happened are in it, unless something happened to the server, and those that are not are named;
@@ -146,7 +150,7 @@ def random_schedules(chaos: Mapping[str, Any]) -> str:
 
 A server counts a site as gone after 20 s here, and not after NVFlare's 60 s. A kill that finds no process of a job, before its start or after its end, counts as a fault, too.
 
-While the version 0.3.0 was developed, {done} schedules ran, with {chaos["jobs"]} jobs: {broken} and are open; those of the table below whose fault is mended are not counted. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do.{seeds} What the schedules have found so far:
+While the version 0.3.0 was developed, {done} schedules ran, with {chaos["jobs"]} jobs: {broken}; those of the table below whose fault is mended are not counted. {results} jobs had a result, {chaos["of all sites"]} of them of all sites; {chaos["submitted again"]} were submitted again, as tracked runs do.{seeds} What the schedules have found so far:
 
 | seed | fault | what happened | now |
 |---|---|---|---|

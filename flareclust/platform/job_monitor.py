@@ -106,6 +106,7 @@ _OF_THIS_DISK = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES
 _log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+_Meta = Mapping[str, Any]  # what the server says of a job
 
 
 class Server:
@@ -179,26 +180,21 @@ class Server:
         return self.call_with_retry(_last_jobs)
 
     def find_expected(
-        self,
-        name: str,
-        named: Sequence[str] | None,
-        listed: Sequence[Mapping[str, Any]] | None = None,
-        before: float = math.inf,
+        self, name: str, named: Sequence[str] | None, listed: Sequence[_Meta] | None = None, meta: _Meta | None = None
     ) -> dict[str, str]:
         """Return the sites that a job of this name, or any job for "", should have, with the reason why.
 
-        They are those that are named, else those of the last such jobs of this user that were submitted `before` (s since 1970), of
-        `listed` or where the server permits the question.
+        They are those that are named, else those of the last such jobs of this user, of `listed` or where the server permits the
+        question; with the `meta` of a job those of its user before it.
         """
         if named is not None:
             return dict.fromkeys(named, _EXPECTED)
         with suppress(Exception):  # as of `lost_jobs`
-            user, job = admin_of(self.kit)["username"], JobMetaKey.JOB_NAME.value
-            submitter = JobMetaKey.SUBMITTER_NAME.value
+            before = meta or {"submitter_name": admin_of(self.kit)["username"], "submit_time": math.inf}
+            user, end = before["submitter_name"], float(before["submit_time"])
             known = _last_jobs(self.session, name) if listed is None else listed
-            known = [meta for meta in known if float(meta.get(JobMetaKey.SUBMIT_TIME.value, 0)) < before]
-            own = [meta for meta in known if meta.get(submitter) == user and name in ("", meta.get(job))]
-            parts = [sites for meta in own if (sites := deployed(meta))]
+            own = [one for one in known if one.get("submitter_name") == user and name in ("", one.get("name"))]
+            parts = [sites for one in own if float(one.get("submit_time", 0)) < end and (sites := deployed(one))]
             return dict.fromkeys(
                 sorted(set().union(*parts[:_EARLIER])), _BEFORE.format(" of this kind" if name else "")
             )
@@ -389,7 +385,7 @@ def meta_of(server: Server, job: str) -> dict[str, Any]:
     return server.call_with_retry(ask)
 
 
-def lost_jobs(session: Session, listed: Sequence[Mapping[str, Any]] | None = None) -> list[str]:
+def lost_jobs(session: Session, listed: Sequence[_Meta] | None = None) -> list[str]:
     """Return the jobs, of `listed` or of the last ones, that NVFlare lists as running although the server has lost them.
 
     A server whose kit has `LostJobs` ends them itself. Empty where the server does not permit the question.

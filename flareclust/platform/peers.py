@@ -315,8 +315,9 @@ def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
         said = {**json.loads(reply.body), _FLARECLUST: __version__}
         reply.body = json.dumps(said)
         kit = Path(app_ctx.args.workspace)
-        with suppress(UserError, OSError):
+        with suppress(OSError):
             said[_FREE_DISK] = disk_usage(kit).free
+        with suppress(UserError, OSError):
             if (ends := first_end(kit)) is not None:
                 said[_CERTIFICATE_END] = ends[0].timestamp()
         with suppress(UserError, OSError):
@@ -344,13 +345,13 @@ def _reported(said: Mapping[str, Any]) -> dict[str, Any]:
         **{name: printable(version or "")[:_LONGEST_VERSION] for name, version in versions.items()},
         "certificate_end": ends if _is_number(ends, _AFTER_ALL) else None,
         "free_disk": free if _is_number(free, _MOST_BYTES) else None,
-        "rules": {name: value for name, value in known.items() if _is_number(value, _MOST)} or None,
+        "rules": {name: one for name, one in known.items() if isinstance(one, bool) or _is_number(one, _MOST)} or None,
     }
 
 
 def _is_number(value: object, most: float) -> bool:
-    """Return whether what a site says is a number from 0 to `most`, or a truth value."""
-    return isinstance(value, int | float) and 0 <= value <= most
+    """Return whether what a site says is a number from 0 to `most`."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def _request_problem(req: AdminMessage, app_ctx: object) -> str | None:

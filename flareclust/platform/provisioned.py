@@ -134,15 +134,14 @@ def fetch_job(
     """
     with scratch_folder() as scratch, closing(job_monitor.Server(kit)) as server:
         meta = job_monitor.meta_of(server, job)
-        submitted = float(meta["submit_time"])
-        expected = server.find_expected(str(meta.get("name")), expect_sites, before=submitted)
+        expected = server.find_expected(str(meta.get("name")), expect_sites, meta=meta)
         watched = job_monitor.JobMonitor(server, lambda record: None, deadline, expected)
         watched.id = job
         watched.follow()
         outcome = watched.fetch(Path(scratch) / "fetched")
         (summary,) = Path(scratch, "fetched").rglob(SUMMARY)
         about = json.loads(summary.read_text(encoding="utf-8"))
-    return outcome, about, datetime.fromtimestamp(submitted).astimezone().date().isoformat()
+    return outcome, about, datetime.fromtimestamp(float(meta["submit_time"])).astimezone().date().isoformat()
 
 
 def _wait_for_sites(

@@ -4,7 +4,7 @@ Times are seconds since 1970 UTC.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from flareclust._foundation.version import __version__, fits
 from flareclust.platform.job_monitor import Server, deployed, lost_jobs, lost_words, refusals_in
 from flareclust.platform.peers import reported_by_hosts
 from flareclust.platform.session import admin_of, connected_sites, server_status
+
+_UNKNOWN = "versions, disks, budgets and ends of certificates of the sites are not known: the server does not answer what this kit asks of them (flareclust site allow there)"
 
 #: Bytes of free disk, and the share of a privacy budget, below which there is a hint.
 _LITTLE_DISK, _LITTLE_BUDGET = 2e9, 0.1
@@ -131,8 +133,10 @@ def federation_status(kit: Path, expect: Sequence[str] | None = None, jobs: int 
         hints = [ends_soon(kit), near_end(f"the certificate of the server {about['host']}", server_ends)]
         hints += [lost_words(job) for job in lost_jobs(server.session, listed)]
         reported: dict[str, dict[str, Any]] = {}
-        with suppress(Exception):  # not every user may ask, and the rest is there
+        try:
             reported = reported_by_hosts(server.session)
+        except Exception:  # noqa: BLE001 - not every user may ask, and the rest is there
+            hints.append(_UNKNOWN)
     sites = []
     for name in sorted({*connected, *expected}):
         last = max((_submitted(meta) for meta in listed if name in deployed(meta)), default=None)
@@ -170,7 +174,7 @@ def _hints_about(sites: Sequence[SiteStatus]) -> Iterator[str | None]:
             yield f"{site.name} has flareclust {site.flareclust}, and {__version__} is installed here: it refuses jobs whose messages differ"
         yield near_end(f"the certificate of {site.name}", site.certificate_end)
         if site.free_disk is not None and site.free_disk < _LITTLE_DISK:
-            yield f"{site.name} has {site.said_disk} of free disk: remove old folders of jobs there (flareclust prune)"
+            yield f"{site.name} has {site.said_disk} of free disk: remove old folders of jobs there (flareclust prune, --labels)"
         if site.budget_left is not None and site.budget_left < _LITTLE_BUDGET:
             yield f"{site.name} has {site.said_budget} of its privacy budget left, and refuses jobs that need more"
 

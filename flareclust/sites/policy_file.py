@@ -81,7 +81,7 @@ def policy_of(local: Path) -> Policy | None:
 def shared_rules(local: Path) -> dict[str, Any]:
     """Return what the policy of the site with the folder `local` says, where it says that others may see it; else nothing.
 
-    `spent` is the part of `budget` that is gone; it is left out where the account cannot be read.
+    `spent` is the part of `budget` that is gone; it is left out where the account cannot be read, or no job may spend from it.
 
     Raises:
         UserError: as `policy_of` does.
@@ -95,7 +95,8 @@ def shared_rules(local: Path) -> dict[str, Any]:
         from flareclust.sites.account import budget_of  # which imports this module
 
         with suppress(UserError):
-            said["spent"] = budget_of(local).spent
+            account = budget_of(local)
+            said |= {"spent": account.spent} if account.trouble is None else {}
     return {name: said[name] for name in SHARED if said.get(name) is not None}
 
 

@@ -256,6 +256,10 @@ def test_a_leads_kit_has_the_federation_looked_at_too(healthy, monkeypatch, tmp_
     answers = False
     (found,) = [one for one in doctor.examine(tmp_path) if one.check == "federation"]
     assert (found.state, found.found) == ("warn", "no answer")
+    answers, own = True, "the certificate client.crt ends soon"
+    monkeypatch.setattr(doctor, "ends_soon", lambda kit: own)
+    hints.append(own)
+    assert [one.check for one in doctor.examine(tmp_path) if own in one.found] == ["kit"], "it is said once"
 
 
 def test_a_kit_that_is_none_fails(healthy, tmp_path):

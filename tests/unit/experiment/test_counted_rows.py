@@ -68,7 +68,9 @@ def test_rules_and_the_tree_say_that_they_are_of_groups(groups, capsys):
     shown, page = " ".join(capsys.readouterr().out.split()), report_page(groups)
     assert re.search(r"a tree of \d+ leaves puts \d+ % of the groups of patients into their cluster", shown)
     assert "of such groups of patients are in it" in page
-    estimates = "fewer than min_count patients of a cluster that a rule parts from the others at a site count with these"
+    estimates = (
+        "fewer than min_count patients of a cluster that a rule parts from the others at a site count with these"
+    )
     assert shown.count(estimates) == page.count(estimates) == 1
     assert "groups of patients that a tree of" in page
 

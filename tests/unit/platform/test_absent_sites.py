@@ -79,12 +79,14 @@ def test_names_count_and_not_what_was_before(serve, server):
 
 def test_a_job_that_is_fetched_names_who_was_in_jobs_of_its_name_before_it_and_not_in_it(server, kit, monkeypatch):
     about = {"status": COMPLETED, "name": "mine", "submit_time": 200.0, "job_deploy_detail": ["server: OK"]}
+    about["submitter_name"] = "hub@hub.org"
     server.get_job_meta = lambda job: about
     monkeypatch.setattr(job_monitor, "open_session", server.session)
     server.listed = [
-        job("mine", sites=["later"], submit_time=300.0),
-        job("mine", submit_time=100.0),
-        job("other", sites=["x"], submit_time=100.0),
+        job("mine", "hub@hub.org", sites=["later"], submit_time=300.0),
+        job("mine", "hub@hub.org", submit_time=100.0),
+        job("other", "hub@hub.org", sites=["x"], submit_time=100.0),
+        job("mine", sites=["of another user"], submit_time=100.0),
     ]
     found, _, date = fetch_job("job-1", kit)
     assert list(found.refused) == [ABSENT]

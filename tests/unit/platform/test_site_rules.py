@@ -73,8 +73,11 @@ def test_a_policy_that_cannot_be_read_hides_nothing_else(tmp_path):
 def test_a_private_site_that_shares_its_rules_tells_what_is_spent(tmp_path, monkeypatch):
     write_policy(tmp_path / "local", Policy(share_rules=True, dp=DP))
     assert "spent" not in answer(tmp_path)["rules"], "no rows are named, so there is no account"
-    monkeypatch.setattr(account, "budget_of", lambda local: SimpleNamespace(spent=1.5))
+    monkeypatch.setattr(account, "budget_of", lambda local: SimpleNamespace(spent=1.5, trouble=trouble))
+    trouble = None
     assert (answer(tmp_path)["rules"]["budget"], answer(tmp_path)["rules"]["spent"]) == (3.0, 1.5)
+    trouble = "the ledger is from a backup"
+    assert "spent" not in answer(tmp_path)["rules"], "no job may spend from it, whatever it says"
     write_policy(tmp_path / "local", Policy(dp=DP))
     assert "rules" not in answer(tmp_path)
 

@@ -101,6 +101,7 @@ def test_a_user_who_may_not_ask_for_versions_gets_the_rest(kit, server, monkeypa
     monkeypatch.setattr(server, "report_version", refuse)
     found = federation_status(kit)
     assert [(site.nvflare, site.flareclust) for site in found.sites] == [("", "")] * 3
+    assert [hint for hint in found.hints if hint.startswith("versions, disks, budgets and ends of certificates")]
     assert found.nvflare == ""
 
 
@@ -142,7 +143,7 @@ def test_little_disk_and_little_budget_are_hints(kit, server, monkeypatch):
     said = {"free_disk": 10**9, "rules": {"budget": 4.0, "spent": 3.9}}
     monkeypatch.setattr(server, "report_version", lambda target_type: {"north": said})
     hints = federation_status(kit).hints
-    assert "north has 1.0 GB of free disk: remove old folders of jobs there (flareclust prune)" in hints
+    assert "north has 1.0 GB of free disk: remove old folders of jobs there (flareclust prune, --labels)" in hints
     assert "north has 3% of its privacy budget left, and refuses jobs that need more" in hints
     said["rules"] = {"budget": 4.0, "spent": 9.0}
     assert federation_status(kit).sites[0].budget_left == 0.0
@@ -158,9 +159,10 @@ def test_a_site_that_reports_no_versions_has_none(kit, server, monkeypatch, repo
     assert north.nvflare == ""
 
 
-@pytest.mark.parametrize("end", [float("nan"), float("inf"), -1, 1e300, "x"])
+@pytest.mark.parametrize("end", [float("nan"), float("inf"), -1, 1e300, "x", True])
 def test_nothing_that_a_site_reports_disturbs_a_terminal_or_the_command(kit, server, monkeypatch, capsys, end):
     reported = {"version": "\x1b[31m" + "9" * 10_000, "flareclust": ["\x07", "[bold]"], "certificate_end": end}
+    reported["free_disk"] = end
     monkeypatch.setattr(server, "report_version", lambda target_type: {"south": reported})
     assert call("status", "--kit", kit) == 1
     out = capsys.readouterr().out
@@ -169,6 +171,7 @@ def test_nothing_that_a_site_reports_disturbs_a_terminal_or_the_command(kit, ser
     assert len(out) < 5_000
     assert call("status", "--kit", kit, "--json") == 1
     assert json.loads(capsys.readouterr().out)["sites"][1]["certificate_end"] is None
+    assert status.federation_status(kit).sites[1].free_disk is None
 
 
 def test_a_folder_that_is_no_kit_is_named(tmp_path):
