@@ -44,6 +44,13 @@ SECTIONS = {
         "clock a day ahead",
         "clock a day behind",
     ),
+    "A site is absent, or its rows cannot be used": (
+        "absent site",
+        "absent site, waited for",
+        "crash of the server, and a late site",
+        "table being written",
+        "too little memory",
+    ),
     "A site sends bad replies": (
         "too many centroids",
         "absurd count",

@@ -15,7 +15,12 @@ _OWN, _ROOT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 def machine_memory() -> int:
     """Return the bytes of memory that this process may have: the machine's, or less where its container or service is limited."""
-    return min(int(psutil.virtual_memory().total), *_group_limits(), sys.maxsize)
+    return min(int(psutil.virtual_memory().total), *(limit for limit, _ in _group_memory()), sys.maxsize)
+
+
+def free_memory() -> int:
+    """Return how many of these bytes are free: nobody holds them but for pages of files, which the system takes back."""
+    return min(int(psutil.virtual_memory().available), *(limit - held for limit, held in _group_memory()), sys.maxsize)
 
 
 def usable_cores() -> int:
@@ -31,11 +36,14 @@ def answers(host: str, port: int, timeout: float = 1) -> bool:
     return False
 
 
-def _group_limits(own: Path = _OWN, root: Path = _ROOT) -> Iterator[int]:
-    """Give the limits of memory of this process's control groups."""
+def _group_memory(own: Path = _OWN, root: Path = _ROOT) -> Iterator[tuple[int, int]]:
+    """Give the limits of memory of this process's control groups, and the bytes that all their processes hold beside pages of files."""
     for folder, version in _groups("memory", own, root):
         with suppress(OSError, ValueError):  # a folder outside the container, or no limit
-            yield int(folder.joinpath("memory.limit_in_bytes" if version == 1 else "memory.max").read_text())
+            limit = int(folder.joinpath("memory.limit_in_bytes" if version == 1 else "memory.max").read_text())
+            kinds = ("total_rss ", "total_shmem ") if version == 1 else ("anon ", "shmem ")
+            lines = folder.joinpath("memory.stat").read_text().splitlines()
+            yield limit, sum(int(line.split()[1]) for line in lines if line.startswith(kinds))
 
 
 def _group_quotas(own: Path = _OWN, root: Path = _ROOT) -> Iterator[float]:

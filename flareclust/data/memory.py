@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import IO, Literal
 
 import numpy as np
-import psutil
 
 from flareclust._foundation.errors import UserError
-from flareclust._foundation.machine import machine_memory
+from flareclust._foundation.machine import free_memory, machine_memory
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.core.chunks import PIECE, pieces
 
 #: The environment variable with the limit of a run, such as "8GB".
 LIMIT = "FLARECLUST_MEMORY"
 
-#: Bytes for each row that every algorithm has at a time beside the rows: a label and a distance.
-_BESIDE = 16
+#: Bytes for each row that every algorithm has at a time beside the rows: a label and a distance; and those that code and buffers take.
+_BESIDE, _OTHERS = 16, 64 << 20
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?")
 _POWER = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -102,10 +101,8 @@ class RowStore:
 
     @staticmethod
     def check_job_fits(n: int) -> None:
-        """Raise UserError where what every job holds beside n rows is more than this process may have."""
-        own = psutil.Process().memory_info()
-        used = own.rss - getattr(own, "shared", 0)  # pages of mapped files can be given back
-        if _BESIDE * n > machine_memory() - used:
+        """Raise UserError where what every job holds beside n rows is more than what is free for this process."""
+        if _BESIDE * n > free_memory() - min(_BESIDE * n, _OTHERS):
             raise UserError(
                 f"a job needs at least {_BESIDE} bytes of memory for each row beside the table, and this process may not have as "
                 "much: give its container or machine more memory, or name fewer rows"

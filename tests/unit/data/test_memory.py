@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -184,8 +183,7 @@ def test_the_limit_is_a_size_or_an_eighth_of_the_memory(monkeypatch):
 def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_path, monkeypatch, caplog):
     np.save(tmp_path / "t.npy", np.zeros((50_000, 2)))
     (tmp_path / "flareclust.yaml").write_text(f"path: {tmp_path}/t.npy\nmemory: 100kB\n")
-    own = psutil.Process().memory_info().rss
-    monkeypatch.setattr(memory, "machine_memory", lambda: own + (100 << 20))
+    monkeypatch.setattr(memory, "free_memory", lambda: 64_000_000)
     large = np.lib.format.open_memmap(tmp_path / "large.npy", "w+", np.float64, (2_000_000, 8))  # 128 MB, mapped
     large[:] = 1.0
     del large
@@ -193,7 +191,7 @@ def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_p
     (tmp_path / "other" / "flareclust.yaml").write_text(f"path: {tmp_path}/large.npy\nmemory: 100kB\n")
     assert len(SiteData.of(tmp_path / "other", "a").table()) == 2_000_000
     assert len(SiteData.of(tmp_path, "a").table()) == 50_000
-    monkeypatch.setattr(memory, "machine_memory", lambda: own // 2)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1_599_999)
     with pytest.raises(Refusal):
         SiteData.of(tmp_path, "a").table()
     assert "at least 16 bytes of memory for each row beside the table" in caplog.text

@@ -2,7 +2,7 @@ import psutil
 import pytest
 
 from flareclust._foundation import machine
-from flareclust._foundation.machine import _group_limits, _group_quotas, machine_memory, usable_cores
+from flareclust._foundation.machine import _group_memory, _group_quotas, free_memory, machine_memory, usable_cores
 
 #: What a process reads of its control groups: the line in /proc/self/cgroup, the files with limits, and the least of these.
 GROUPS = {
@@ -28,10 +28,18 @@ def write_groups(folder, line, files):
 
 
 @pytest.mark.parametrize("case", GROUPS)
-def test_memory_is_that_of_the_container(tmp_path, case):
+def test_memory_is_that_of_the_container(tmp_path, monkeypatch, case):
     line, files, limit = GROUPS[case]
-    write_groups(tmp_path, line, files)
-    assert min(_group_limits(tmp_path / "cgroup", tmp_path / "fs"), default=None) == limit
+    folders = {name.rpartition("/")[0] for name in files}
+    old, new = "cache 9\nrss 9\ntotal_rss 700\ntotal_shmem 50", "anon 700\nfile 9\nshmem 50\nanon_thp 9"
+    held = {f"{folder}/memory.stat".lstrip("/"): old if line[0] != "0" else new for folder in folders}
+    write_groups(tmp_path, line, {**files, **held})
+    found = list(_group_memory(tmp_path / "cgroup", tmp_path / "fs"))
+    assert min((limit for limit, _ in found), default=None) == limit
+    assert {taken for _, taken in found} <= {750}
+    monkeypatch.setattr(machine, "_group_memory", lambda: iter(found))
+    if limit is not None:
+        assert (machine_memory(), free_memory()) == (limit, limit - 750)
 
 
 #: As above, with the time of processors, and the cores that it is worth.
@@ -57,7 +65,7 @@ def test_a_quota_below_one_core_leaves_one(monkeypatch):
 
 
 def test_a_system_without_control_groups_has_no_limits(tmp_path):
-    assert list(_group_limits(tmp_path / "none", tmp_path)) == []
+    assert list(_group_memory(tmp_path / "none", tmp_path)) == []
     assert list(_group_quotas(tmp_path / "none", tmp_path)) == []
     assert usable_cores() >= 1
-    assert 0 < machine_memory() <= psutil.virtual_memory().total
+    assert 0 < free_memory() < machine_memory() <= psutil.virtual_memory().total
