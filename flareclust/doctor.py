@@ -25,7 +25,6 @@ from flareclust._foundation.certificates import certificate_problem, ends_soon, 
 from flareclust._foundation.errors import FlareclustError, JobFailed
 from flareclust._foundation.version import __version__
 from flareclust.platform.scratch import leftovers, scratch_base
-from flareclust.platform.status import federation_status
 from flareclust.sites import class_list
 from flareclust.sites.check import local_of
 from flareclust.sites.permissions import KitFiles
@@ -239,6 +238,8 @@ def _federation(kit: Path) -> Iterator[_Finding]:
     """Give what the server of a lead's or an admin's kit knows of sites, versions, disks and everybody's certificates."""
     if not (kit / "startup" / "fed_admin.json").exists():
         return
+    from flareclust.platform.status import federation_status  # with another NVFlare all of this may be missing
+
     try:
         status = federation_status(kit)
     except JobFailed as error:

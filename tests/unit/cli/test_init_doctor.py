@@ -4,6 +4,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import sys
 from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
@@ -19,8 +20,10 @@ from flareclust import doctor
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.experiment.config import Experiment
 from flareclust.experiment.sweeps import sweep as sweep_settings
+from flareclust.platform import status as platform_status
 from flareclust.platform.status import FederationStatus
 from tests.kit_certificates import write_certificates
+from tests.patience import PATIENCE
 
 
 # --- init ---
@@ -246,7 +249,7 @@ def test_a_leads_kit_has_the_federation_looked_at_too(healthy, monkeypatch, tmp_
 
     answers, hints = True, ["the certificate of north ends 2027-01-01"]
     monkeypatch.setattr(doctor, "local_of", lambda kit: kit / "local")
-    monkeypatch.setattr(doctor, "federation_status", status)
+    monkeypatch.setattr(platform_status, "federation_status", status)
     assert "federation" not in {one.check for one in doctor.examine(tmp_path)}, "a site's kit"
     (tmp_path / "startup").mkdir()
     (tmp_path / "startup" / "fed_admin.json").write_text("{}")
@@ -260,6 +263,12 @@ def test_a_leads_kit_has_the_federation_looked_at_too(healthy, monkeypatch, tmp_
     monkeypatch.setattr(doctor, "ends_soon", lambda kit: own)
     hints.append(own)
     assert [one.check for one in doctor.examine(tmp_path) if own in one.found] == ["kit"], "it is said once"
+
+
+def test_what_is_wrong_with_an_installed_nvflare_is_said_without_importing_it():
+    code = "import sys, flareclust.doctor; print('nvflare' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert done.stdout == "False\n"
 
 
 def test_a_kit_that_is_none_fails(healthy, tmp_path):
