@@ -322,9 +322,19 @@ def _add_own(reply: AdminMessage, app_ctx: Any) -> AdminMessage:
                 said[_CERTIFICATE_END] = ends[0].timestamp()
         with suppress(UserError, OSError):
             if rules := shared_rules(kit / "local"):
-                said[_RULES] = rules
+                said[_RULES] = {**rules, **(_spent(kit / "local") if "budget" in rules else {})}
         reply.body = json.dumps(said)
     return reply
+
+
+def _spent(local: Path) -> dict[str, float]:
+    """Return what is gone of the privacy budget of a site; nothing where no job may spend from it."""
+    from flareclust.sites.account import budget_of  # 4 MB of modules that other sites do not need
+
+    with suppress(UserError):
+        if (account := budget_of(local)).trouble is None:
+            return {"spent": account.spent}
+    return {}
 
 
 def reported_by_hosts(session: Any) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,6 @@ scope of the file, with the same arguments, and a component puts them around job
 (`flareclust.privacy.filters.EveryScope`). Each filter states its direction, as the server of a simulation reads the same file.
 """
 
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +26,8 @@ _OURS = {"task_data_filters": (_TASK_FILTER, "in"), "task_result_filters": (_RES
 
 _ANEW = "take the policy away (`flareclust site policy KIT --remove`) and write it anew, with `flareclust site policy KIT` and your settings"
 
-#: What a policy that may be shared says of itself: numbers and truth values, and no bounds, names or fingerprints.
+#: What a policy that may be shared says of itself: numbers and truth values, and no bounds, names or fingerprints; and `spent`, what is
+#: gone of its budget.
 SHARED = (
     *(
         "min_rows",
@@ -81,8 +81,6 @@ def policy_of(local: Path) -> Policy | None:
 def shared_rules(local: Path) -> dict[str, Any]:
     """Return what the policy of the site with the folder `local` says, where it says that others may see it; else nothing.
 
-    `spent` is the part of `budget` that is gone; it is left out where the account cannot be read, or no job may spend from it.
-
     Raises:
         UserError: as `policy_of` does.
     """
@@ -91,12 +89,6 @@ def shared_rules(local: Path) -> dict[str, Any]:
         return {}
     said = policy.to_json() | ({} if policy.dp is None else asdict(policy.dp))
     said["min_rows"] = policy.least_rows(private=policy.dp is not None)  # as `site policy` says it at the site
-    if policy.dp is not None:
-        from flareclust.sites.account import budget_of  # which imports this module
-
-        with suppress(UserError):
-            account = budget_of(local)
-            said |= {"spent": account.spent} if account.trouble is None else {}
     return {name: said[name] for name in SHARED if said.get(name) is not None}
 
 
