@@ -24,6 +24,12 @@ CHOOSER = "pooled"
 
 _PREFIX = "choice_"
 
+#: The array with the id of the NVFlare job that chose k, of a run that had another job for that.
+_JOB = f"{_PREFIX}job"
+
+#: What is reported of every k that was tried.
+_SCORES = ("inertia", "calinski_harabasz", "simplified_silhouette", "davies_bouldin", "separated")
+
 #: The setting of mixtures that says what chooses the number of components, the array with its value for each of them, and its values.
 _OWN_CRITERION, _TRIED, _OWN_RULES = "k_criterion", "tried", ("bic", "icl")
 
@@ -138,9 +144,10 @@ def joined(choosing: Outcome, run: Outcome) -> Outcome:
     """Return the outcome of the run, with the rounds, the costs and the judgement of the job that chose its k."""
     later = [{**record, "round": int(str(record["round"])) + choosing.n_rounds} for record in run.rounds]
     scores = {name: value for name, value in choosing.arrays.items() if name.startswith(_PREFIX) or name == "chosen_k"}
+    job = {_JOB: np.array(choosing.job)} if choosing.job else {}
     return replace(
         run,
-        arrays={**run.arrays, **scores},
+        arrays={**run.arrays, **scores, **job},
         rounds=[record for record in choosing.rounds if record["step"] != "assess"] + later,
         bytes_up=choosing.bytes_up + run.bytes_up,
         bytes_down=choosing.bytes_down + run.bytes_down,
@@ -175,27 +182,22 @@ def rule_of(arrays: Mapping[str, Array], criterion: str, params: Mapping[str, An
 
 
 def summary(arrays: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the choice of a run with these `params` as plain values: the k tried, their scores, and the k of every rule that can be
-    computed."""
+    """Return the choice of a run with these `params` as plain values: the k tried, their scores, the k of every rule that can be
+    computed, and the NVFlare job that chose, where it is not that of the run."""
     if _TRIED in arrays:
         rule, tried = str(params[_OWN_CRITERION]), arrays[_TRIED]
         ks = [int(params["k_min"]) + i for i in range(len(tried))]
         return {"k": ks, rule: tried.tolist(), "rules": {rule: ks[int(np.argmin(tried))]}}
     if (known := selection_of(arrays)) is None:
         return None
-    scores = {
-        "inertia": known.inertia,
-        "calinski_harabasz": known.calinski_harabasz,
-        "simplified_silhouette": known.silhouette,
-        "davies_bouldin": known.davies_bouldin,
-        "separated": known.separated,
-    }
-    values = {name: [None if np.isnan(v) else float(v) for v in column] for name, column in scores.items()}
+    scores = {**known._asdict(), "simplified_silhouette": known.silhouette}
+    values = {name: [None if np.isnan(v) else float(v) for v in scores[name]] for name in _SCORES}
     deciding = [rule for rule in criteria.measured(known) if criteria.decides(known, rule)]
     return {
         "k": known.k.tolist(),
         **values,
         "rules": {rule: int(known.k[criteria.choose(known, rule)]) for rule in deciding},
+        **({"job": str(arrays[_JOB])} if _JOB in arrays else {}),
     }
 
 

@@ -1,6 +1,6 @@
 """What a run found, made once; terminal, report.html, notebooks, MLflow's note and Prefect's page show of it what they have room for."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -138,9 +138,10 @@ class Summary:
 
     @property
     def chosen(self) -> str:
-        """Return from which numbers k was chosen, of a run with a `choice`."""
-        k: Sequence[int] = () if self.choice is None else self.choice["k"]
-        return f"k={self.result.k} was {f'chosen from {k[0]}..{k[-1]}' if len(k) > 1 else 'the only number tried'}"
+        """Return from which numbers k was chosen, of a run with a `choice`, and in which NVFlare job, where there was one for that."""
+        known = self.choice or {"k": ()}
+        k, job = known["k"], f" in the NVFlare job {known['job']} of {choice.CHOOSER}" if "job" in known else ""
+        return f"k={self.result.k} was {f'chosen from {k[0]}..{k[-1]}' if len(k) > 1 else 'the only number tried'}{job}"
 
     @property
     def rule(self) -> str:

@@ -15,6 +15,8 @@ from flareclust.evaluation import criteria
 from flareclust.evaluation import selection as choice
 from flareclust.experiment.config import make_experiment
 from flareclust.experiment.reports.page import report_page
+from flareclust.experiment.reports.terminal import print_result
+from flareclust.platform import provisioned
 from flareclust.protocol.registry import get
 from tests.unit.evaluation.choice_cases import sites
 
@@ -191,3 +193,24 @@ def test_warnings_of_the_job_that_chooses_say_so_and_are_not_repeated():
     outcome = run_inprocess(get("pooled"), {}, sites(), JobOptions(k=4))
     first, then = replace(outcome, warnings=[of_both, of_first]), replace(outcome, warnings=[of_both, of_run])
     assert choice.joined(first, then).warnings == [f"in the job of pooled that chose k: {of_first}", of_both, of_run]
+
+
+def test_a_run_of_two_jobs_at_real_sites_names_both(monkeypatch, tmp_path, capsys):
+    """Each job runs in this process and has the id of one at a server."""
+
+    def run_production(algorithm, params, options, *_rest, **_more):
+        return replace(run_inprocess(algorithm, params, sites(), options), job=f"job-of-{algorithm.name}", labels={})
+
+    monkeypatch.setattr(provisioned, "run_production", run_production)
+    result = flareclust.run("kfed", k="2..6", engine="production", kit=tmp_path, out=tmp_path / "out")
+    assert (result.job, result.k) == ("job-of-kfed", 4)
+    saved = json.loads((tmp_path / "out" / "result.json").read_text())
+    assert (saved["job"], saved["choice"]["job"]) == ("job-of-kfed", "job-of-pooled")
+    said = "k=4 was chosen from 2..6 in the NVFlare job job-of-pooled of pooled"
+    assert said in report_page(flareclust.load_result(tmp_path / "out"))
+    print_result(result)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{said}; by rule: calinski-harabasz 4" in printed
+    assert "NVFlare job job-of-kfed" in printed
+    alone = flareclust.run("pooled", k="2..6", engine="production", kit=tmp_path)
+    assert (alone.job, "job" in alone.to_json()["choice"]) == ("job-of-pooled", False)
