@@ -16,6 +16,9 @@ from flareclust.evaluation.dominance import Dominance, K, N, P
 #: The file of a record, beside what it is about.
 DISCLOSURE = "disclosure.json"
 
+#: Why the rule is the default one: simulated sites have no policy; real ones may have, and outcomes show that they have.
+NO_POLICY, NOT_KNOWN = "the sites have no policy", "the thresholds of the sites' policies are not known here"
+
 #: From best to worst.
 _STATUSES = (PASS, REVIEW, FAIL) = ("pass", "review", "fail")
 
@@ -46,7 +49,7 @@ class Rule:
     Attributes:
         threshold: a cell of fewer rows fails.
         known: whether it is that of the sites' policy; else it is the default, and no output passes.
-        no_policy: whether it is known that there is none, as of simulated sites without one.
+        why_default: why it is not that of a policy, where it is not.
         noise: the terms of differential privacy, such as `epsilon` and `delta`; None without.
         row_name: what rows are called.
     """
@@ -55,17 +58,12 @@ class Rule:
     known: bool = False
     noise: Mapping[str, Any] | None = None
     row_name: str = "rows"
-    no_policy: bool = False
+    why_default: str = NOT_KNOWN
 
     @property
     def source(self) -> str:
         """Return whose rule it is."""
         return "the sites' policy" if self.known else f"the default, since {self.why_default}"
-
-    @property
-    def why_default(self) -> str:
-        """Return why the rule is not that of a policy."""
-        return "the sites have no policy" if self.no_policy else "the sites' policy is not known here"
 
 
 @dataclass(frozen=True)
@@ -285,7 +283,9 @@ def _of_noise(rule: Rule) -> Iterator[Finding]:
     elif epsilon >= _WEAK_EPSILON:
         yield Finding(REVIEW, f"differentially private, but such a guarantee says little: {said}")
     elif not rule.known:
-        yield Finding(REVIEW, f"differentially private ({said}), by a policy of the sites that is not known here")
+        yield Finding(
+            REVIEW, f"differentially private ({said}), by policies of the sites whose terms are not known here"
+        )
     else:
         yield Finding(PASS, f"differentially private in the place of a threshold: {said}")
 

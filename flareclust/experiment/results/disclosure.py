@@ -88,7 +88,8 @@ class _Outputs:
         if not self.is_private:
             if policy is not None:
                 return Rule(int(policy["min_count"]), known=True, row_name=rows)
-            return Rule(row_name=rows, no_policy=self.result.engine not in REMOTE)
+            why = checks.NOT_KNOWN if self.result.engine in REMOTE else checks.NO_POLICY
+            return Rule(row_name=rows, why_default=why)
         terms = (policy or {}).get("differential_privacy") or {}
         names = (
             "epsilon",

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from flareclust.evaluation.disclosure import REVIEW, Cells, Finding, Output, Rule, record_of_all
+from flareclust.evaluation.disclosure import NO_POLICY, REVIEW, Cells, Finding, Output, Rule, record_of_all
 from flareclust.experiment.sweeps.trials import TrialRun
 
 #: Trials differ in settings only, so what two of them let out of the same rows can be compared.
 _SAME_ROWS = Finding(REVIEW, "several results of the same rows: their differences may disclose more than each of them")
 
-#: Trials keep means of the rows themselves, also where the sites have a policy.
+#: Trials keep means of the rows only.
 _OF_MEANS = Finding(REVIEW, "dominance (p % rule, (n, k) rule) needs the rows, of which trials keep means only")
 
 
@@ -23,10 +23,7 @@ def sweep_disclosure(done: Sequence[TrialRun], files: Sequence[str], clusters: S
         files: names of those that show the numbers of the cells.
         clusters: names of those that show the clusters of trials.
     """
-    policies = [one.trial.params.get("policy") for one in done]
-    floors = [int(policy["min_count"]) for policy in policies if policy]
-    rule = Rule(min(floors), known=True) if floors and len(floors) == len(done) else Rule(no_policy=not floors)
-    return record_of_all(_outputs(done, files, clusters), rule, "", "")
+    return record_of_all(_outputs(done, files, clusters), Rule(why_default=NO_POLICY), "", "")
 
 
 def _outputs(done: Sequence[TrialRun], files: Sequence[str], clusters: Sequence[str]) -> Iterator[Output]:

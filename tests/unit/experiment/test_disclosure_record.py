@@ -58,7 +58,7 @@ def test_without_a_policy_nothing_passes(plain):
     assert "not known here" not in json.dumps(plain.disclosure()["results"]["clusters"])
     assert "(the default, since the sites have no policy)" in report_page(plain)
     remote = replace(plain, engine="production").disclosure()
-    assert remote["rule"]["source"] == "the default, since the sites' policy is not known here"
+    assert remote["rule"]["source"] == "the default, since the thresholds of the sites' policies are not known here"
     bins = plain.arrays["profile_bins"]
     assert plain.disclosure()["results"]["bins"]["properties"]["smallest_cell"] == bins[bins > 0].min()
 
@@ -230,6 +230,7 @@ def test_a_sweep_has_a_record_of_its_files(tmp_path):
     record = json.loads((out / "disclosure.json").read_text())
     assert set(record["files"]) == {file.name for file in out.iterdir()} - {"disclosure.json"}
     assert out / "disclosure.json" in result.files
+    assert record["rule"]["source"] == "the default, since the sites have no policy"
     clusters = record["results"]["clusters"]
     sizes = [n for one in result.trials for n in one.measured.clusters.rows]
     assert clusters["properties"]["smallest_cell"] == min(sizes)

@@ -1,6 +1,7 @@
 """Outcomes in the schema: what is read of them, that no clustering depends on them, and what a run says of the clusters."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,9 @@ def test_a_policy_lets_out_no_small_number_and_says_so(folder: Path, outcome: st
         assert not ((sent > 0) & (sent < 10)).any()
     assert int(result.arrays["outcome_adjusted"]) == 3
     assert any("outcomes are not exact: the policy of 3 sites" in warning for warning in result.warnings)
+    at_real_sites = replace(result, engine="production", experiment={**result.experiment, "policy": None})
+    record = at_real_sites.disclosure()["results"]["outcomes"]
+    assert "the thresholds of the sites' policies are not known here" in record["comments"]
     first, _, section = report_page(result).partition("What became of them")
     assert "outcomes are not exact: the policy" in first
     assert "Outcomes are not exact: the policy" in section.partition("</section>")[0]
