@@ -214,11 +214,16 @@ class Exchanges:
         self.undescribed |= self.refused
         self.refused = left_out
         if len(replies) < self.needed:
-            reasons = "; ".join(refusal_texts({**self.undescribed, **self.refused}))
+            before = [f"{some(sorted(left_out), _MOST_NAMED)}: left out before"] if left_out else []
+            reasons = "; ".join([*self.new_refusals(), *before])
             raise JobFailed(
                 f"{len(replies)} of {len(self.sites)} sites answered where at least {self.needed} are needed. {reasons}"
             )
         return replies
+
+    def new_refusals(self) -> list[str]:
+        """Return a sentence per reason why sites do not describe clusters that are not left out of the result."""
+        return refusal_texts({site: why for site, why in self.undescribed.items() if site not in self.refused})
 
     def _assessment(self, round_: Round[Any], job: "ServerJob") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""

@@ -13,7 +13,7 @@ from flareclust.core import profiles as profile_sums
 from flareclust.core import shallow_tree
 from flareclust.core.missing import profiles as known_profiles
 from flareclust.evaluation.batch_effects import site_shares
-from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
+from flareclust.federation.exchanges import ExchangeRequest, Exchanges
 from flareclust.federation.profiles import MOST_NUMBERS, profiling_steps
 from flareclust.protocol import cluster_arrays
 from flareclust.protocol.replies import ALL
@@ -43,8 +43,8 @@ def describe_clusters(exchanges: Exchanges, round_: Round[Any], job: "ServerJob"
             arrays |= part
     except (JobFailed, BadMessage) as error:
         warnings.append(f"the profiles lack quantiles, or levels of their tree: {error}")
-    new = {site: why for site, why in exchanges.undescribed.items() if site not in exchanges.refused}
-    return arrays, [*warnings, *(f"{text} (in the profiles)" for text in refusal_texts(new))]
+    others = [text for text in exchanges.new_refusals() if text not in " ".join(warnings)]
+    return arrays, [*warnings, *(f"{text} (in the profiles)" for text in others)]
 
 
 def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Message:

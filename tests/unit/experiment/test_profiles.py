@@ -255,6 +255,15 @@ def test_sites_that_fail_later_leave_the_means(monkeypatch):
     assert "Cluster 0" in report_page(found)
 
 
+@pytest.mark.parametrize(("most", "said"), [(5, 1), (4, 1), (3, 3)])
+def test_a_refusal_is_said_once_where_it_ends_the_profiles(most, said):
+    """Of three, the sites refuse the assessment, and each is left out in a line of its own."""
+    found = flareclust.run("lloyd", data="iris", k=3, n_sites=3, engine="inprocess", policy={"max_rounds": most})
+    assert sum(text.count(f"at most {most} exchanges") for text in found.warnings) == said
+    (profiles,) = [text for text in found.warnings if "where at least 2 are needed" in text]
+    assert profiles.endswith("site-1, site-2, site-3: left out before") == (most == 3)
+
+
 def test_rows_without_names_are_described_on_request_only():
     arrays = {site: frame.to_numpy() for site, frame in patients().items()}
     with pytest.raises(UserError, match="profile=True"):
