@@ -41,7 +41,7 @@ _COMMA = re.compile(r"\s*[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?\s*")
 _HEAD, _LINE = 4096, 1 << 20
 
 #: What to do with a table whose numbers have decimal commas.
-COMMA_ADVICE = "read numbers with a decimal comma by a schema (flareclust schema draft FILE --decimal ,)"
+COMMA_ADVICE = "read decimal commas by a schema (--schema, schema=; flareclust schema draft FILE --decimal ,)"
 
 #: How errors of rows of numbers end.
 _ADVICE = f"; correct it, {formats.CHOOSE_ADVICE}, or {{}}"

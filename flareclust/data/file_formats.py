@@ -30,7 +30,7 @@ DAMAGED = (
 )
 
 #: What to do with a table that has more than numbers, with missing cells, and with columns without any value.
-TEXT_ADVICE = "read text by a schema (flareclust schema draft FILE)"
+TEXT_ADVICE = "read text and dates by a schema (--schema, schema=; flareclust schema draft FILE writes one)"
 CHOOSE_ADVICE = "choose other columns by name"
 GAPS_ADVICE = "drop these rows or fill them in, as missing=mean does"
 EMPTY_ADVICE = "choose the others"

@@ -75,3 +75,11 @@ def test_the_command_prints_three_sentences_or_one_object(tmp_path, monkeypatch,
     assert call(*asked, "--set", "metric=cosine") == 2
     assert "--set takes scale and missing here" in capsys.readouterr().err
     assert call("advise", "nowhere") == 2
+
+
+def test_a_table_with_words_is_told_of_the_option_that_reads_it(tmp_path, capsys):
+    frame = pd.DataFrame({"age": np.arange(40.0), "seen": ["2020-01-01", "2021-03-04"] * 20})
+    frame.to_csv(tmp_path / "table.csv", index=False)
+    assert call("advise", str(tmp_path / "table.csv"), "--k", "2") == 2
+    assert "column 'seen' is not numeric" in (said := capsys.readouterr().err)
+    assert "by a schema (--schema, schema=; flareclust schema draft FILE writes one)" in said

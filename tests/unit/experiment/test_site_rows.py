@@ -46,7 +46,8 @@ def test_one_file_is_read_in_the_columns_that_are_chosen_whatever_the_others_hol
     assert found.columns == ("crp", "age")
     assert sum(len(rows) for rows in found.sites.values()) == 40
     with pytest.raises(
-        UserError, match=r"column 'sex' is not numeric.* read text by a schema \(flareclust schema draft FILE\)"
+        UserError,
+        match=r"column 'sex' is not numeric.* read text and dates by a schema \(--schema, schema=; flareclust",
     ):
         prepare(make_experiment(columns=["age", "sex"], **asked))
     with pytest.raises(UserError, match=r"has no column 'agee' \(did you mean 'age'\?\)"):
