@@ -23,8 +23,8 @@ from flareclust.protocol import cluster_arrays
 
 #: What a reader of such profiles must know.
 FREE = (
-    "Sizes and means are noisy. They are the released numbers of the run: describing the clusters asked no site and cost no "
-    "further privacy budget."
+    "Sizes and means are released numbers, each with noise of its own; measures and outcomes are of other releases. So the tables do "
+    "not add up to each other, nor to counts of labels on this machine. Describing the clusters cost no further privacy budget."
 )
 
 #: A mean differs much from that of all clusters from this part of its column's range on.
