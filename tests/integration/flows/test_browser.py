@@ -80,11 +80,14 @@ class Browser:
             image.convert("RGB").quantize(96).save(folder / name, optimize=True)
         return folder / name
 
-    def sideways(self, page: Path, width: int) -> int:
-        """Return how far a page scrolls sideways on a screen so wide; in a frame, as no window is as narrow as a phone."""
+    def sideways(self, page: Path, width: int, part: str = "html") -> int:
+        """Return how far a page, or the first such part of it, scrolls sideways on a screen so wide.
+
+        It is in a frame, as no window is as narrow as a phone.
+        """
         frame = f'<iframe id="page" width="{width}" height="800" style="border:0" srcdoc="{escape(page.read_text(encoding="utf-8"))}">'
-        whole = "page.contentDocument.documentElement"
-        measured = f"page.contentWindow.innerWidth + ' ' + ({whole}.scrollWidth - {whole}.clientWidth)"
+        found = f"page.contentDocument.querySelector('{part}')"
+        measured = f"page.contentWindow.innerWidth + ' ' + ({found}.scrollWidth - {found}.clientWidth)"
         outer = self._folder / "outer.html"
         outer.write_text(
             f"<!doctype html><title></title>{frame}</iframe><script>page.onload = () => document.title = {measured}</script>",
@@ -229,6 +232,13 @@ def test_a_report_can_be_read_on_a_phone_and_on_paper(browser, tmp_path):
         assert text.replace(" ", "") in words
 
 
+def test_the_means_of_three_clusters_are_all_to_be_seen_on_a_phone(browser, tmp_path):
+    import flareclust
+
+    flareclust.run("lloyd", "iris", 3, n_sites=3, engine="inprocess", out=tmp_path / "out")
+    assert browser.sideways(tmp_path / "out" / "report.html", 390, ".wide:has(> table.heat)") == 0
+
+
 def test_the_page_of_a_federation_can_be_read_on_a_phone_and_on_paper_and_names_in_it_do_nothing(browser, tmp_path):
     from flareclust.experiment.reports.federation import status_page
     from flareclust.platform.status import FederationStatus, JobStatus, SiteStatus
@@ -237,8 +247,8 @@ def test_the_page_of_a_federation_can_be_read_on_a_phone_and_on_paper_and_names_
         "</td></table><script>document.title = 'attacked'</script><img src=x onerror=\"document.title = 'attacked'\">"
     )
     hospitals = [f"hospital-of-the-holy-and-undivided-{i:02d}" for i in range(40)]
-    sites = [SiteStatus(name, True, 1e9, "2.9.0", "0.3.0.dev1", 4102444800.0, "") for name in (*hospitals, attack)]
-    sites.append(SiteStatus("away" * 20, False, None, "", "", None, attack))
+    sites = [SiteStatus(name, True, 1e9, "2.9.0", "0.3.0.dev1", 4102444800.0) for name in (*hospitals, attack)]
+    sites.append(SiteStatus("away" * 20, False, None, "", "", None, expected=attack))
     refusals = [f"{name}: is not authorized" for name in hospitals]
     jobs = [
         JobStatus(f"{i}" * 36, attack, "lead@hub.org", 1e9, "0:01:00", "FINISHED:ABORTED", refusals) for i in range(5)
