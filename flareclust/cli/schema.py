@@ -44,8 +44,8 @@ def _schema_draft(
     from flareclust.experiment.tables import typed_files
 
     file, asked_of = Path(source), query_of(source, query, password)
-    asked: dict[str, Any] = {"encoding": encoding, "decimal": decimal}
-    given = {name: value for name, value in asked.items() if value is not None}
+    options = ("encoding", encoding), ("decimal", decimal)
+    given: dict[str, Any] = {name: value for name, value in options if value is not None}
     if given and mapping is not None:
         raise UserError("the mapping says encoding and decimal; leave out --encoding and --decimal")
     beside = typed_files.mapping_of(file) if mapping is None else read_mapping(mapping)

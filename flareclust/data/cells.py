@@ -55,6 +55,9 @@ _CODES = np.array(
 #: Beside fewer other cells nothing is said of such a code.
 _BESIDE = 10
 
+#: Columns of such a name have ages in years, and nobody was older than this.
+_AGE_NAMES, OLDEST = re.compile(r"(?i)(^|[^a-z])(age|alter)(?![a-z])(?!.*(month|day|week|monat|tag|woche))"), 120
+
 #: How the features of columns with transform: log, and their units, are written: log1p(crp), in log1p(mg/l).
 _LOG = re.compile(r"log1p\((.*)\)", re.DOTALL)
 
@@ -189,6 +192,12 @@ def code_cells(values: FloatArray) -> BoolArray:
     low, high = float(others.min()), float(others.max())
     below = (values < 0) & ((low > 0) | ((low == 0) & (values < -1)))
     return np.asarray(codes & (below | (values < 2 * low - high) | (values > 2 * high - low)))
+
+
+def beyond_ages(name: str, values: FloatArray) -> BoolArray:
+    """Return which cells (n,) of a column are above `OLDEST`, where it is called like ages in years (age, Alter, age_years) and most are not."""
+    old = np.asarray(values > OLDEST)
+    return old & bool(_AGE_NAMES.search(name) and 2 * old.sum() < len(old))
 
 
 def logged(name: str) -> str:

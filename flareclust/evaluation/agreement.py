@@ -4,7 +4,7 @@ A source of a beautiful wrong answer: one site has a column in another unit, and
 silhouettes.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import DAYS, code_cells, iso_date, levels_in, nearest_level, unlogged
+from flareclust.data.cells import DAYS, OLDEST, beyond_ages, code_cells, iso_date, levels_in, nearest_level, unlogged
 from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
@@ -216,8 +216,8 @@ def counted_oddities(numbers: IntArray, names: Sequence[str]) -> list[str]:
     return [text for odd_ones in found.values() for text in _together(odd_ones)]
 
 
-def coded_cells(tables: Mapping[str, Table]) -> list[str]:
-    """Return a sentence for each column with cells that look like a code for missing ones beside those of all sites together.
+def coded_cells(tables: Mapping[str, Table]) -> Iterator[str]:
+    """Give a sentence for each column with cells that are no age, or look like a code for missing ones beside those of all sites together.
 
     Of logarithms (transform: log) the numbers themselves are looked at: a code is far from them only there.
 
@@ -228,19 +228,18 @@ def coded_cells(tables: Mapping[str, Table]) -> list[str]:
     for site, table in tables.items():
         for name, x in zip(_names_of(table), table.X.T, strict=True):
             columns.setdefault(name, {})[site] = x
-    found = []
     for name, parts in columns.items():
         column, values = unlogged(name, np.concatenate(list(parts.values())))
-        coded = np.split(code_cells(values), np.cumsum([len(x) for x in parts.values()]))
-        numbers = {site: int(cells.sum()) for site, cells in zip(parts, coded, strict=False)}
+        old, ends = beyond_ages(column, values), np.cumsum([len(x) for x in parts.values()])
+        odd, what = (old, f"above {OLDEST} years") if old.any() else (code_cells(values), "far from all others")
+        numbers = {site: int(cells.sum()) for site, cells in zip(parts, np.split(odd, ends), strict=False)}
         if number := sum(numbers.values()):
             by_site = some([f"{site} {n:,}" for site, n in numbers.items() if n], _SHOWN, "more sites")
-            found.append(
-                f"column {column!r} has {number:,} cell{'' if number == 1 else 's'} far from all others"
-                f"{f' ({by_site})' if len(tables) > 1 else ''}; a code for missing ones, such as 9999? List it under missing: in the "
-                "mapping, or leave these cells empty"
+            yield (
+                f"column {column!r} has {number:,} cell{'' if number == 1 else 's'} {what}"
+                f"{f' ({by_site})' if len(tables) > 1 else ''}; errors, or a code for missing ones, such as 9999? Correct them, list the "
+                "code under missing: in the mapping, or leave these cells empty"
             )
-    return found
 
 
 def _names_of(table: Table) -> Sequence[str]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.data.cells import code_cells, log_helps
+from flareclust.data.cells import OLDEST, beyond_ages, code_cells, log_helps
 from flareclust.data.schema.cells import texts_of
 from flareclust.data.schema.mapping import ISO_DATE, TableMapping
 from flareclust.data.schema.outcome import is_known_later
@@ -94,10 +94,9 @@ def draft(table: str | Path | File, mapping: TableMapping | None = None) -> _Dra
             if len(columns[0]) >= _MOST_ROWS:
                 break
     lines, has_id, repeated = [], False, 0
-    for name, column in zip(names, columns, strict=True):
+    for name, column, coded in zip(names, columns, spellings, strict=True):
         if not name:
             raise UserError(f"{file.place}: a column has no name; a table with a schema needs them all")
-        coded = own.spellings(schema_names.get(name, name))
         cells = _without_codes(column, coded, own.decimal)
         settings, comment = _column(name, cells, own.decimal, may_be_id=not has_id)
         comment = "; ".join(filter(None, (comment, _may_be_outcome(name, settings, cells))))
@@ -143,6 +142,8 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
             comments.append(
                 f"{share} of the cells lie far from all others; list a code for missing ones under missing: in the mapping"
             )
+        if old := int(times[beyond_ages(name, numbers)].sum()):
+            comments.append(f"cells above {OLDEST} years: {old:,}; errors, or another unit? range: [0, {OLDEST}]")
         settings: dict[str, object] = {"type": "number"}
         if unit := _UNIT.search(name):
             settings["unit"] = unit[1] or unit[2]

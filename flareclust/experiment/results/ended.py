@@ -353,12 +353,11 @@ class Ended:
         private = "differentially-private" in self.algorithm.promises
         return asked.policy is not None or asked.secure_sums or private
 
-    def _of_codes(self) -> Sequence[str]:
-        """Return which columns have codes for missing cells, where the sites' tables are here and may be joined."""
-        if self._protected:
-            return []
-        gone, tables = left_out(self.outcome), tables_of(self.prepared, skip_unreadable=True)
-        return agreement.coded_cells({site: table for site, table in tables.items() if site not in gone})
+    def _of_codes(self) -> Iterator[str]:
+        """Give which columns have codes for missing cells, where the sites' tables are here and may be joined."""
+        if not self._protected:
+            gone, tables = left_out(self.outcome), tables_of(self.prepared, skip_unreadable=True)
+            yield from agreement.coded_cells({site: table for site, table in tables.items() if site not in gone})
 
     def _of_shifted_sites(self, said: Sequence[str]) -> list[str]:
         """Return whether sites have the same clusters at different places, by a profile, or by the rows where they may be joined here.

@@ -287,8 +287,22 @@ def test_a_code_in_a_column_of_logarithms_is_not_called_a_shift_of_its_site_as_w
 
 @pytest.mark.parametrize("values", [[99], [1234], [-3, -9, -20], [np.nan]])
 def test_other_cells_are_no_code(values):
-    assert agreement.coded_cells(coded(np.random.default_rng(0), {"b": values})) == []
-    assert agreement.coded_cells({"a": Table(np.array([[1.0, 999], [2, 999]]), ("x", "y"))}) == []
+    assert not list(agreement.coded_cells(coded(np.random.default_rng(0), {"b": values})))
+    assert not list(agreement.coded_cells({"a": Table(np.array([[1.0, 999], [2, 999]]), ("x", "y"))}))
+
+
+@pytest.mark.parametrize("name", ["age", "Alter", "age_years", "patient age", "age(born, 2026-01-01)"])
+def test_ages_that_nobody_has_are_counted_and_not_shown(name):
+    ages = np.array([[30.0], [203], [64], [121], [np.nan]] + [[120.0]] * 5)
+    [text] = agreement.coded_cells({"a": Table(ages, (name,))})
+    assert text.startswith(f"column {name!r} has 2 cells above 120 years; errors, or a code")
+    assert "203" not in text
+
+
+@pytest.mark.parametrize(("name", "share"), [("stage", 0.1), ("average", 0.1), ("age_months", 0.1), ("age", 0.6)])
+def test_other_columns_and_ages_in_another_unit_are_not_held_to_years(name, share):
+    values = np.where(np.arange(50) < 50 * share, 150.0, 80)[:, None]
+    assert not list(agreement.coded_cells({"a": Table(values, (name,))}))
 
 
 def test_a_run_and_a_dry_run_name_codes_that_several_sites_have(tmp_path, capsys, monkeypatch):

@@ -37,7 +37,7 @@ def test_a_code_for_missing_cells_is_named(kit):
     X = np.load(folder / "a.npy")
     X[3, 1] = -999
     np.save(folder / "a.npy", X)
-    assert hinted(kit, "column 'column 2' has 1 cell far from all others; a code")
+    assert hinted(kit, "column 'column 2' has 1 cell far from all others; errors, or a code")
 
 
 def test_labels_in_the_folder_of_the_rows_are_named(kit):

@@ -112,6 +112,13 @@ def test_a_code_for_missing_cells_is_named_and_not_in_the_range(tmp_path):
     assert check_draft(text).columns["age"].bounds[1] <= 200
 
 
+def test_ages_that_nobody_has_are_counted_and_not_shown(tmp_path):
+    ages = [203, 203, 150, *(20 + i % 60 for i in range(N - 3))]
+    text = draft(table(tmp_path, {"Alter": ages, "size": ages})).text
+    assert text.count("cells above 120 years: 3; errors, or another unit? range: [0, 120]") == 1
+    assert "203" not in text
+
+
 def test_encoding_and_decimal_comma(tmp_path):
     path = table(tmp_path, {"Größe": ["1,5", "2,25"] * 30, "Art": ["ä", "ö"] * 30}, encoding="latin-1", delimiter=";")
     schema = drafted(path, TableMapping(encoding="latin-1", decimal=","))
