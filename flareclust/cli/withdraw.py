@@ -51,7 +51,7 @@ def withdraw(
             for hint in withdrawn_hints(table):
                 say(f"hint: {hint}")
         if (policy := policy_of(local)) is not None and policy.dp is None:
-            say(f"policy: a group of {policy.min_count} rows or more with a withdrawn one is left out as a whole")
+            say(f"policy: with each row goes its group, up to {2 * policy.min_count - 2:,} others, not counted above")
     except Refusal as reason:
         raise UserError(f"the list is kept, and no job runs before this is mended: the site {reason}") from None
     _say_held(local.parent, asked if asked is not None and not undo else listed)
