@@ -21,7 +21,6 @@ from flareclust.experiment.reports.table import Table, numbers
 from flareclust.experiment.sweeps.cluster_means import ClusterMeans
 from flareclust.experiment.sweeps.report import StudySummary, comparable, series, spread
 from flareclust.experiment.sweeps.trials import Cell, TrialRun
-from flareclust.protocol import registry
 
 COMPARE = "compare.html"
 
@@ -66,9 +65,7 @@ def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:
     """Return how the columns of each cell were scaled, in words; nothing for those that were not."""
     units = {}
     for one in done:
-        algorithm, own = one.trial.params.get("algorithm"), one.trial.params.get("params") or {}
-        settings = {**registry.get(algorithm).parameters(), **own} if algorithm in registry.algorithms() else dict(own)
-        scale = settings.get("scale", "none")
+        scale = {**one.trial.settled, **(one.trial.params.get("params") or {})}.get("scale", "none")
         units[tuple(one.trial.cell.values())] = "" if scale == "none" else f"of scaled columns ({scale})"
     return units
 

@@ -23,6 +23,7 @@ from flareclust.engines.options import Quorum
 from flareclust.experiment.config import Engine, Experiment, make_experiment, usual_experiment
 from flareclust.experiment.prepare import Source, prepare
 from flareclust.experiment.sweeps.trials import Trial, data_name, experiment_trial, is_known, load_source
+from flareclust.experiment.tables.typed_rows import settled_settings
 from flareclust.protocol import registry
 
 if sys.version_info >= (3, 11):
@@ -295,12 +296,13 @@ def trials(sweep: Sweep) -> list[Trial]:
                 sizes[data, k, partition] = prepared.k, len(prepared.sites)
             number, m = sizes[data, k, partition]
             experiment.check_enough(m)
+            settled = registry.get(choice.name).parameters() | settled_settings(experiment)
             if (algorithm := registry.get(choice.name)).federated:
                 algorithm.build(number, experiment.seed, experiment.params)
         except UserError as error:
             raise UserError(f"{'/'.join(cell.values())}: {error}") from None
         for seed, made in by_seed.items():
-            trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, source)
+            trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, source, **settled)
             # The same file in another folder is the same data, and a changed file of the same name is not.
             made.append(replace(trial, params={**trial.params, "data": data_name(data), "data_digest": digest}))
     return [trial for made in by_seed.values() for trial in made]

@@ -68,12 +68,14 @@ class Trial:
         seed: of everything random in it.
         params: all that decides the result, as JSON values; the trial is found again by them.
         measure: does the work. It may raise; whatever a FlareclustError says is the user's to read.
+        settled: settings of its algorithm by default, or as its data say, such as `scale` from a schema; those in `params` come first.
     """
 
     cell: Mapping[str, str]
     seed: int
     params: Mapping[str, Any]
     measure: Callable[[], TrialResult]
+    settled: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -149,12 +151,10 @@ def _storable(measured: TrialResult) -> TrialResult:
 
 @dataclass(frozen=True)
 class _ExperimentMeasure:
-    """Runs an experiment and measures its result: the `measure` of a sweep's trial. Without a source of its rows, it runs on
-    those that it names.
-    """
+    """Runs an experiment on the rows of a source and measures its result: the `measure` of a sweep's trial."""
 
     experiment: Experiment
-    source: Source | None = None
+    source: Source
 
     def __call__(self) -> TrialResult:
         """Run it."""
@@ -171,14 +171,12 @@ class _ExperimentMeasure:
         return TrialResult(final, cost, rounds, cluster_means(result))
 
 
-def experiment_trial(experiment: Experiment, cell: Mapping[str, str], source: Source | None = None) -> Trial:
-    """Return the trial of a cell that runs an experiment in whatever engine it names; without a `source` of its rows, those that
-    it names are loaded in the trial.
-    """
+def experiment_trial(experiment: Experiment, cell: Mapping[str, str], source: Source, **settled: Any) -> Trial:
+    """Return the trial of a cell that runs an experiment on the rows of a source, in whatever engine it names."""
     decides = {"algorithm", "data", "k", "partition", "n_sites", "engine", "columns", "params", *Quorum.model_fields}
     chosen = {"k_range", "criterion"} if experiment.k_range else set()
     params = experiment.model_dump(mode="json", include=decides | chosen)
-    return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, source))
+    return Trial(cell, experiment.seed, params, _ExperimentMeasure(experiment, source), settled)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import flareclust
@@ -67,6 +68,20 @@ def test_only_comparable_cells_share_a_chart():
         "inertia; smaller is better": 1,
         "ari; larger is better": 1,
     }
+
+
+def test_columns_that_a_schema_scales_are_labelled_as_scaled(tmp_path):
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"age": rng.uniform(20, 90, 60), "crp": rng.uniform(0, 9, 60)}).to_csv(tmp_path / "t.csv", index=False)
+    schema = "columns:\n  age: {type: number, unit: years}\n  crp: {type: number, unit: mg/l}\n"
+    (tmp_path / "schema.yaml").write_text(schema)
+    study = {"name": "s", "data": str(tmp_path / "t.csv"), "k": 2, "n_sites": 3, "seeds": 1}
+    unscaled = {"name": "kfed", "scale": "none"}
+    study |= {"algorithms": ["lloyd", "pooled", unscaled], "table_schema": str(tmp_path / "schema.yaml")}
+    done = study_trials.run_plain(sweep_settings.trials(sweep_settings.Sweep(**study)))
+    found = drawings(compare_page("s", StudySummary.of(done)))
+    assert len(found["inertia of scaled columns (standard); smaller is better"].findall("g")) == 2
+    assert len(found["inertia; smaller is better"].findall("g")) == 1
 
 
 def test_splits_are_named_above_their_cells():
