@@ -200,6 +200,12 @@ def beyond_ages(name: str, values: FloatArray) -> BoolArray:
     return old & bool(_AGE_NAMES.search(name) and 2 * old.sum() < len(old))
 
 
+def odd_cells(name: str, values: FloatArray) -> tuple[BoolArray, str]:
+    """Return which cells (n,) of a column need a look, and where they lie: `beyond_ages`, and where none is, `code_cells`."""
+    old = beyond_ages(name, values)
+    return (old, f"above {OLDEST} years") if old.any() else (code_cells(values), "far from all others")
+
+
 def logged(name: str) -> str:
     """Return how the feature of a column with transform: log, or its unit, is written."""
     return f"log1p({name})"

@@ -12,7 +12,7 @@ import numpy as np
 from flareclust._foundation.display import some
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.scaling import KnownSpread, without
-from flareclust.data.cells import DAYS, OLDEST, beyond_ages, code_cells, iso_date, levels_in, nearest_level, unlogged
+from flareclust.data.cells import DAYS, iso_date, levels_in, nearest_level, odd_cells, unlogged
 from flareclust.data.tables import Table
 from flareclust.evaluation import units
 
@@ -230,9 +230,9 @@ def coded_cells(tables: Mapping[str, Table]) -> Iterator[str]:
             columns.setdefault(name, {})[site] = x
     for name, parts in columns.items():
         column, values = unlogged(name, np.concatenate(list(parts.values())))
-        old, ends = beyond_ages(column, values), np.cumsum([len(x) for x in parts.values()])
-        odd, what = (old, f"above {OLDEST} years") if old.any() else (code_cells(values), "far from all others")
-        numbers = {site: int(cells.sum()) for site, cells in zip(parts, np.split(odd, ends), strict=False)}
+        odd, what = odd_cells(column, values)
+        by_part = np.split(odd, np.cumsum([len(x) for x in parts.values()]))
+        numbers = {site: int(cells.sum()) for site, cells in zip(parts, by_part, strict=False)}
         if number := sum(numbers.values()):
             by_site = some([f"{site} {n:,}" for site, n in numbers.items() if n], _SHOWN, "more sites")
             yield (

@@ -58,7 +58,7 @@ class Rule:
     known: bool = False
     noise: Mapping[str, Any] | None = None
     row_name: str = "rows"
-    why_default: str = NOT_KNOWN
+    why_default: str = NO_POLICY
 
     @property
     def source(self) -> str:

@@ -85,23 +85,15 @@ class _Outputs:
     def rule(self) -> Rule:
         """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
         policy, rows = self.result.experiment.get("policy"), self.result.row_name
+        why = checks.NOT_KNOWN if self.result.engine in REMOTE else checks.NO_POLICY
         if not self.is_private:
             if policy is not None:
                 return Rule(int(policy["min_count"]), known=True, row_name=rows)
-            why = checks.NOT_KNOWN if self.result.engine in REMOTE else checks.NO_POLICY
             return Rule(row_name=rows, why_default=why)
-        terms = (policy or {}).get("differential_privacy") or {}
-        names = (
-            "epsilon",
-            "outcome_epsilon",
-            "delta",
-            "unit",
-            *(["rows_per_id"] if self.result.params.get("unit") == "id" else []),
-        )
-        spent = {name: self.result.params.get(name, terms.get(name)) for name in names}
-        return Rule(
-            known=bool(terms), noise={name: value for name, value in spent.items() if value is not None}, row_name=rows
-        )
+        terms, params = (policy or {}).get("differential_privacy") or {}, self.result.params
+        names = ["epsilon", "outcome_epsilon", "delta", "unit"] + ["rows_per_id"] * (params.get("unit") == "id")
+        noise = {name: value for name in names if (value := params.get(name, terms.get(name))) is not None}
+        return Rule(known=bool(terms), noise=noise, row_name=rows, why_default=why)
 
     @property
     def is_private(self) -> bool:

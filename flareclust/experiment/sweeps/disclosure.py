@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from flareclust.evaluation.disclosure import NO_POLICY, REVIEW, Cells, Finding, Output, Rule, record_of_all
+from flareclust.evaluation.disclosure import REVIEW, Cells, Finding, Output, Rule, record_of_all
 from flareclust.experiment.sweeps.trials import TrialRun
 
 #: Trials differ in settings only, so what two of them let out of the same rows can be compared.
@@ -23,7 +23,7 @@ def sweep_disclosure(done: Sequence[TrialRun], files: Sequence[str], clusters: S
         files: names of those that show the numbers of the cells.
         clusters: names of those that show the clusters of trials.
     """
-    return record_of_all(_outputs(done, files, clusters), Rule(why_default=NO_POLICY), "", "")
+    return record_of_all(_outputs(done, files, clusters), Rule(), "", "")
 
 
 def _outputs(done: Sequence[TrialRun], files: Sequence[str], clusters: Sequence[str]) -> Iterator[Output]:

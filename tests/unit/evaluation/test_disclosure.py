@@ -33,7 +33,7 @@ def test_a_cell_below_the_threshold_of_the_policy_fails(smallest, status):
 def test_nothing_passes_where_the_policy_is_not_known():
     assert checked(Rule(), counts=[[10_000]])["status"] == REVIEW
     assert checked(Rule(), counts=[[9]])["status"] == FAIL
-    assert "the thresholds of the sites' policies are not known here" in checked(Rule(), counts=[[9]])["comments"]
+    assert "the sites have no policy" in checked(Rule(), counts=[[9]])["comments"]
 
 
 def test_a_policy_below_the_usual_threshold_needs_a_review_between_the_two():
