@@ -145,7 +145,8 @@ def test_a_table_with_text_is_sent_to_a_schema(command, tmp_path):
         (tmp_path / "text").mkdir(exist_ok=True)
         (tmp_path / "text" / f"{site}.csv").write_text("age,sex\n" + "\n".join(f"{i},{'fm'[i % 2]}" for i in range(9)))
     run = ("run", "lloyd", "--k", "2", *FAST)
-    assert "read text and dates by a schema (--schema, schema=; flareclust schema draft" in command(*run, "--data", "text/a.csv").err
+    said = command(*run, "--data", "text/a.csv").err
+    assert "read text and dates by a schema (--schema, schema=; flareclust schema draft" in said
     assert "schema draft" in command(*run, "--data", "text", "--partition", "none").err
     assert "say --partition none (partition=)" in command(*run, "--data", "text").err
     assert "--partition none" in command(*run, "--data", "gone", "--partition", "none").err
