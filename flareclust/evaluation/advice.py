@@ -23,10 +23,10 @@ from flareclust._foundation.typing import FloatArray, IntArray
 CLEARLY, UNLABELLED = 0.1, 0.2
 
 #: A mixture is advised where it is likelier, and less stable than k-means by this at most.
-SLIGHTLY = 0.05
+_SLIGHTLY = 0.05
 
 #: Below this stability draws of the rows do not agree.
-UNSTABLE = 0.6
+_UNSTABLE = 0.6
 
 #: Neighbours that say how dense a place is.
 _NEIGHBOURS = 10
@@ -69,7 +69,7 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
     if mixture is None or mixture.k < 2 or mixture.bic is None or kmeans.bic is None:
         return kmeans, "its clusters are balls, and nothing else that was tried has more of a case"
     gain = kmeans.bic - mixture.bic
-    if gain > 0 and mixture.stability >= kmeans.stability - SLIGHTLY:
+    if gain > 0 and mixture.stability >= kmeans.stability - _SLIGHTLY:
         return mixture, (
             f"components of their own size and direction describe the rows better than balls do (by {gain:.2f} a row in BIC), and come "
             f"back in other draws of the rows as well ({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
@@ -87,7 +87,7 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
 
 def caution(chosen: Candidate, most: int) -> str:
     """Return what to look at before the clusters are used, in a sentence; `most` clusters were allowed, 0 where a number was asked for."""
-    if chosen.stability < UNSTABLE:
+    if chosen.stability < _UNSTABLE:
         return (
             f"it does not find the same clusters in other draws of the rows ( {chosen.stability:.2f}): there may be none; ask with "
             "`flareclust stability --null 19`"

@@ -17,7 +17,7 @@ from flareclust.evaluation.dominance import Dominance, K, N, P
 DISCLOSURE = "disclosure.json"
 
 #: Why the rule is the default one: simulated sites have no policy; real ones may have, and outcomes show that they have.
-NO_POLICY, NOT_KNOWN = "the sites have no policy", "the thresholds of the sites' policies are not known here"
+_NO_POLICY, NOT_KNOWN = "the sites have no policy", "the thresholds of the sites' policies are not known here"
 
 #: From best to worst.
 _STATUSES = (PASS, REVIEW, FAIL) = ("pass", "review", "fail")
@@ -58,7 +58,7 @@ class Rule:
     known: bool = False
     noise: Mapping[str, Any] | None = None
     row_name: str = "rows"
-    why_default: str = NO_POLICY
+    why_default: str = _NO_POLICY
 
     @property
     def source(self) -> str:

@@ -1,7 +1,7 @@
 """The disclosure record of a result: whether each of its tables, pictures and files may be released, by the rule in force."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -85,15 +85,14 @@ class _Outputs:
     def rule(self) -> Rule:
         """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
         policy, rows = self.result.experiment.get("policy"), self.result.row_name
-        why = checks.NOT_KNOWN if self.result.engine in REMOTE else checks.NO_POLICY
+        why: dict[str, Any] = {"why_default": checks.NOT_KNOWN} if self.result.engine in REMOTE else {}
+        default = replace(Rule(row_name=rows), **why)
         if not self.is_private:
-            if policy is not None:
-                return Rule(int(policy["min_count"]), known=True, row_name=rows)
-            return Rule(row_name=rows, why_default=why)
+            return default if policy is None else Rule(int(policy["min_count"]), known=True, row_name=rows)
         terms, params = (policy or {}).get("differential_privacy") or {}, self.result.params
         names = ["epsilon", "outcome_epsilon", "delta", "unit"] + ["rows_per_id"] * (params.get("unit") == "id")
         noise = {name: value for name in names if (value := params.get(name, terms.get(name))) is not None}
-        return Rule(known=bool(terms), noise=noise, row_name=rows, why_default=why)
+        return replace(default, known=bool(terms), noise=noise)
 
     @property
     def is_private(self) -> bool:
