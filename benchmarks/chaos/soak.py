@@ -38,6 +38,9 @@ _MEETS = (5, 11)
 #: How many jobs of a call are left out of the growth: until then caches and pools of threads fill.
 _WARM = 10
 
+#: So many jobs are looked at by themselves at the end of a long call, with those that are left out of the growth.
+_LAST = 100 + _WARM
+
 _MB = 1 << 20
 
 
@@ -103,6 +106,7 @@ def summary(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "left out": sum(bool(job["refused"]) for one in own for job in one["jobs"]),
                 "MB": {host: [float(np.median([one[host]["MB"] for one in part])) for part in thirds] for host in grew},
                 "grows": grew,
+                "grows last": growth(own[-_LAST:]) if len(own) >= 2 * _LAST else {},
             }
         )
     return found
