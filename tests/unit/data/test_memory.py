@@ -201,7 +201,7 @@ def test_a_site_without_memory_for_labels_says_so_in_place_of_being_killed(tmp_p
 @of_the_whole
 def test_the_page_says_what_the_check_of_memory_covers_and_that_every_algorithm_needs_more():
     page = (ROOT / "docs" / "site-data.md").read_text()
-    assert f"a label and a distance: {memory._BESIDE} bytes a row." in page
+    assert f"a label and a distance: {memory._BESIDE} bytes a row, and" in page
     figures = re.search(r"Most memory that a site .*?: (17 bytes .*?);", page)[1]
     groups = re.findall(r"(\d+)(?: bytes)? with ([^\d]+)", figures)
     stated = {name: int(bytes_) for bytes_, names in groups for name in re.findall(r"`([\w-]+)`", names)}

@@ -20,8 +20,8 @@ ATTACKS = (
 
 
 def federation(name="clinic-a", **changed):
-    site = SiteStatus(name, True, 1e9, name, name, 4102444800.0, name)
-    away = SiteStatus(f"{name}2", False, None, "", "", None, name)
+    site = SiteStatus(name, True, 1e9, name, name, 4102444800.0, expected=name)
+    away = SiteStatus(f"{name}2", False, None, "", "", None, expected=name)
     good = JobStatus(name, name, name, 1e9, name, "FINISHED:COMPLETED", [name])
     about = {"server": name, "started": 1e9, "nvflare": name, "certificate_ends": {name: 4102444800.0}}
     about |= {"sites": [site, away], "jobs": [good], "hints": [name]}
@@ -75,7 +75,7 @@ def test_an_attack_is_read_as_its_text():
 
 
 def test_where_all_is_well_the_page_says_so():
-    found = federation(sites=[SiteStatus("a", True, 1e9, "2.9.0", "0.3.0", None, "")], hints=[], jobs=[])
+    found = federation(sites=[SiteStatus("a", True, 1e9, "2.9.0", "0.3.0", None)], hints=[], jobs=[])
     page = status_page(found)
     assert "All expected sites are connected." in page
     assert "Read this first" not in page
