@@ -247,7 +247,7 @@ def _federation(kit: Path) -> Iterator[_Finding]:
         return
     texts = (*status.problems, *(hint for hint in status.hints if hint != ends_soon(kit)))  # of which `_kit` speaks
     found = [_Finding("federation", "warn", text) for text in texts]
-    yield from found or [_Finding("federation", "ok", f"{len(status.sites)} sites, all connected, need nothing done")]
+    yield from found or [_Finding("federation", "ok", f"sites connected: {len(status.sites)}; nothing is to be done")]
 
 
 def _server_of(kit: Path) -> tuple[str, int] | None:

@@ -42,8 +42,11 @@ def _group_memory(own: Path = _OWN, root: Path = _ROOT) -> Iterator[tuple[int, i
         with suppress(OSError, ValueError):  # a folder outside the container, or no limit
             limit = int(folder.joinpath("memory.limit_in_bytes" if version == 1 else "memory.max").read_text())
             kinds = ("total_rss ", "total_shmem ") if version == 1 else ("anon ", "shmem ")
-            lines = folder.joinpath("memory.stat").read_text().splitlines()
-            yield limit, sum(int(line.split()[1]) for line in lines if line.startswith(kinds))
+            held = 0
+            with suppress(OSError):  # some sandboxes have limits only
+                lines = folder.joinpath("memory.stat").read_text().splitlines()
+                held = sum(int(line.split()[1]) for line in lines if line.startswith(kinds))
+            yield limit, held
 
 
 def _group_quotas(own: Path = _OWN, root: Path = _ROOT) -> Iterator[float]:

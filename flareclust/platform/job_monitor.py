@@ -54,7 +54,6 @@ _WELL, _ERROR = ": OK", "NVFLARE_ERROR: "
 #: What a site reports if its list of classes does not have ours: the second where NVFlare's own launcher starts its jobs.
 _NOT_ALLOWED = ("unsafe component", "infrastructure error")
 
-
 #: Between two looks at a job, and between two looks at its rounds, which each fill a line of the server's log until the
 #: job's own process is there. Each look is also a line of its audit.log for ever, so a long job is looked at less often: by the
 #: share of its time so far that its end may be noticed late, up to some seconds.
@@ -182,10 +181,8 @@ class Server:
     def find_expected(
         self, name: str, named: Sequence[str] | None, listed: Sequence[_Meta] | None = None, meta: _Meta | None = None
     ) -> dict[str, str]:
-        """Return the sites that a job of this name, or any job for "", should have, with the reason why.
-
-        They are those that are named, else those of the last such jobs of this user, of `listed` or where the server permits the
-        question; with the `meta` of a job those of its user before it.
+        """Return the sites that a job of this name, or any job for "", should have, with the reason why: those that are named, else
+        those of this user's last such jobs, of `listed` or at the server; with the `meta` of a job those of its user before it.
         """
         if named is not None:
             return dict.fromkeys(named, _EXPECTED)
@@ -195,9 +192,8 @@ class Server:
             known = _last_jobs(self.session, name) if listed is None else listed
             own = [one for one in known if one.get("submitter_name") == user and name in ("", one.get("name"))]
             parts = [sites for one in own if float(one.get("submit_time", 0)) < end and (sites := deployed(one))]
-            return dict.fromkeys(
-                sorted(set().union(*parts[:_EARLIER])), _BEFORE.format(" of this kind" if name else "")
-            )
+            found = sorted(set().union(*parts[:_EARLIER]))
+            return dict.fromkeys(found, _BEFORE.format(" of this kind" if name else ""))
         return {}
 
 

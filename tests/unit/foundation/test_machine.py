@@ -42,6 +42,11 @@ def test_memory_is_that_of_the_container(tmp_path, monkeypatch, case):
         assert (machine_memory(), free_memory()) == (limit, limit - 750)
 
 
+def test_a_limit_holds_where_what_is_held_is_not_known(tmp_path):
+    write_groups(tmp_path, "4:memory:/", {"memory/memory.limit_in_bytes": "6000"})
+    assert set(_group_memory(tmp_path / "cgroup", tmp_path / "fs")) == {(6000, 0)}
+
+
 #: As above, with the time of processors, and the cores that it is worth.
 QUOTAS = {
     "a container": ("0::/", {"cpu.max": "250000 100000"}, 2.5),
