@@ -16,6 +16,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +132,20 @@ def _left_over(federation: Shaken, jobs: int, submitted: float) -> list[str]:
         wrong.append(f"{len(complete)} complete jobs, where {jobs} were asked for")
     if running:
         wrong.append(f"jobs that are over are not listed as such: {', '.join(running)}")
+    if damaged := federation.damaged_results():
+        wrong.append(f"results of which only the file is there that is written last: {', '.join(map(str, damaged))}")
+    if temporary := federation.temporary_files():
+        wrong.append(f"temporary files are left: {', '.join(temporary)}")
+    if own := [place for place in _open_here() if Path(place).name.startswith("fc-")]:
+        wrong.append(f"the user's temporary files are left: {', '.join(own)}")
     return wrong
+
+
+def _open_here() -> Iterator[str]:
+    """Yield the places of the files and folders that this process has open; the folder of a run is locked until it is gone."""
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            yield os.readlink(link)
 
 
 def keep_logs(federation: Shaken, folder: Path) -> None:

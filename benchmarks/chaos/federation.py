@@ -5,6 +5,8 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 import psutil
@@ -12,6 +14,8 @@ import psutil
 from benchmarks.attacks.federation import from_tests
 from benchmarks.chaos.schedule import SERVER, SITES, Fault
 from benchmarks.chaos.slow_links import Link, SlowLinks
+from flareclust._foundation.errors import JobFailed
+from flareclust.protocol.outcome import SUMMARY, read
 from flareclust.testing import iid_sites
 
 from_tests()
@@ -181,6 +185,20 @@ class Shaken(Federation):  # type: ignore[misc]
         jobs = processes.job_of_kit(self.kit(host))
         return [process for process in processes.without_daemon(self.kit(host)) if process not in jobs]
 
+    def temporary_files(self) -> list[str]:
+        """Return what is in the folders for temporary files of all hosts, and for downloads at the server, with its size."""
+        folders = (Path(self.folder) / "tmp", Path(self.kit(SERVER)) / "transfer")
+        found = [entry for folder in folders if folder.is_dir() for entry in sorted(folder.iterdir())]
+        return [f"{entry} ({'a folder' if entry.is_dir() else f'{entry.stat().st_size} bytes'})" for entry in found]
+
+    def damaged_results(self) -> list[Path]:
+        """Return where the server has a `result.json`, which is written last, and the rest of the result is missing or damaged."""
+        kit = Path(self.kit(SERVER))
+        folders = [file.parent for file in kit.rglob(SUMMARY)]
+        return [folder for folder in folders if not _is_complete(folder)] + [
+            stored for stored in (kit / "jobs-storage").glob("*/workspace") if not _holds_complete(stored)
+        ]
+
     def jobs_running(self) -> list[str]:
         """Return the hosts on which a process of a job runs."""
         return [host for host in self.hosts if processes.job_of_kit(self.kit(host))]
@@ -192,3 +210,22 @@ def _fill(ballast: Path) -> None:
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while file.write(block):
             pass
+
+
+def _holds_complete(stored: Path) -> bool:
+    """Return whether the folder of a job that has ended, as the server stores it, has a complete result or no `result.json`."""
+    with TemporaryDirectory() as folder, suppress(BadZipFile):
+        with ZipFile(stored) as archive:
+            if SUMMARY not in archive.namelist():
+                return True
+            archive.extractall(folder)
+        return _is_complete(Path(folder))
+    return False
+
+
+def _is_complete(folder: Path) -> bool:
+    try:
+        read(folder)
+    except JobFailed:
+        return False
+    return True

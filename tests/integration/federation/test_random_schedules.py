@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.nightly]
     os.geteuid() != 0 or shutil.which("unshare") is None,
     reason="hosts need disks and networks of their own: root on Linux",
 )
-@pytest.mark.parametrize("seed", [1, 2, 9, 10, 53, 128, 167, 270])
+@pytest.mark.parametrize("seed", [1, 2, 9, 10, 53, 128, 167, 259, 270])
 def test_a_schedule_that_broke_a_promise_keeps_all_now(seed, tmp_path):
     out = tmp_path / "chaos.jsonl"
     command = [sys.executable, "-m", "benchmarks.chaos", "--seed", str(seed), "--schedules", "1", "--out", str(out)]
