@@ -186,9 +186,11 @@ class Shaken(Federation):  # type: ignore[misc]
         return [process for process in processes.without_daemon(self.kit(host)) if process not in jobs]
 
     def temporary_files(self) -> list[str]:
-        """Return what is in the folders for temporary files of all hosts, and for downloads at the server, with its size."""
-        folders = (Path(self.folder) / "tmp", Path(self.kit(SERVER)) / "transfer")
-        found = [entry for folder in folders if folder.is_dir() for entry in sorted(folder.iterdir())]
+        """Return what is in the folders for temporary files of all hosts, and for downloads at the server, with its size.
+
+        NVFlare keeps the empty folder of a download, which the server removes after a later job.
+        """
+        found = [*(Path(self.folder) / "tmp").iterdir(), *(Path(self.kit(SERVER)) / "transfer").glob("*/*")]
         return [f"{entry} ({'a folder' if entry.is_dir() else f'{entry.stat().st_size} bytes'})" for entry in found]
 
     def damaged_results(self) -> list[Path]:

@@ -341,9 +341,7 @@ def _step(here: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArr
         return target
     force = float(_norms((pull[:, None] * (points[~hit] - here)).sum(axis=0)[None])[0])
     weight = float(weights[hit].sum())
-    if force <= weight:
-        return here
-    return here + (1 - weight / force) * (target - here)
+    return here if force <= weight else here + (1 - weight / force) * (target - here)
 
 
 def _norms(vectors: FloatArray) -> FloatArray:

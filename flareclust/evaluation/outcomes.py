@@ -173,9 +173,7 @@ class ClusterOutcomes:
                 "lower": low,
                 "upper": high,
             }
-        if self.form.kind == "number":
-            return self._means()
-        return self._shares()
+        return self._means() if self.form.kind == "number" else self._shares()
 
     def _shares(self) -> dict[str, list[Any]]:
         count, n = self.counts[0], self.rows[:, None]

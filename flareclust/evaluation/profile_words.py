@@ -74,9 +74,7 @@ def number(value: float, deviation: float) -> str:
         return "unknown"
     size = deviation * _SHOWN if deviation > 0 else abs(value) * 1e-3
     digits = -floor(log10(size)) if size > 0 else 0
-    if digits > 6 or abs(value) >= 1e9:
-        return f"{value:.3g}"
-    return rounded(value, max(digits, 0))
+    return f"{value:.3g}" if digits > 6 or abs(value) >= 1e9 else rounded(value, max(digits, 0))
 
 
 def percent(share: float) -> str:

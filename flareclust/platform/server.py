@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from nvflare.apis.event_type import EventType
@@ -28,6 +29,9 @@ _OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
 
 #: From so many bytes on audit.log is audit.log.1, and so many older ones are kept: as of NVFlare's other logs.
 _AUDIT_BYTES, _AUDIT_FILES = 20_000_000, 10
+
+#: The age from which on an empty folder of a download is left over.
+_DOWNLOAD_SECONDS = 60.0
 
 #: Between two tries to write down what became of a job.
 _AGAIN_SECONDS = 1.0
@@ -122,7 +126,7 @@ def _end_lost_jobs(fl_ctx: FLContext) -> None:
 
 
 class ReturnedMemory(FLComponent):
-    """Gives the memory that finished jobs needed back to the operating system, and keeps audit.log small.
+    """Gives the memory that finished jobs needed back to the operating system, and keeps audit.log and the folder of downloads small.
 
     The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job.
     """
@@ -134,6 +138,15 @@ class ReturnedMemory(FLComponent):
                 ctypes.CDLL(None).malloc_trim(0)
             with suppress(AttributeError, ImportError, OSError):
                 _rotate_audit(_private.AuditService.get_auditor())
+            _remove_downloads(Path("transfer"))
+
+
+def _remove_downloads(downloads: Path) -> None:
+    """Remove the folders of downloads that are over: NVFlare empties them and keeps them."""
+    for folder in downloads.glob("*"):
+        with suppress(OSError):  # it is not empty, or has just gone
+            if time.time() - folder.stat().st_mtime > _DOWNLOAD_SECONDS:
+                folder.rmdir()
 
 
 def _rotate_audit(auditor: Any) -> None:

@@ -29,9 +29,7 @@ class Scaling(NamedTuple):
 
 def scaling_of(arrays: Mapping[str, Array]) -> Scaling | None:
     """Return the scaling of a result's arrays; None where columns were not scaled, or sites had different ones."""
-    if is_partial(arrays) or "deviation" not in arrays:
-        return None
-    return Scaling(arrays["mean"], arrays["deviation"])
+    return None if is_partial(arrays) or "deviation" not in arrays else Scaling(arrays["mean"], arrays["deviation"])
 
 
 def filling_of(arrays: Mapping[str, Array]) -> FloatArray | None:

@@ -187,9 +187,7 @@ class SiteRows:
 
     def completed(self, centroids: FloatArray) -> "SiteRows":
         """Return the rows without gaps, as they are compared with centroids (k, d)."""
-        if self.gaps is None:
-            return self
-        return self.of(*complete(self.X, centroids, self.context.min_count))
+        return self if self.gaps is None else self.of(*complete(self.X, centroids, self.context.min_count))
 
     def trimmed(self, centroids: FloatArray) -> "SiteRows":
         """Return the rows without the share farthest from centroids (k, d); so many stay that the site may still report them."""

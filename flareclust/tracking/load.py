@@ -71,9 +71,7 @@ def reference_of(
         raise UserError(f"{setting}: {error}") from error
     if source.startswith(_RUN):
         return Reference(f"run {str(found.run_id)[:8]}", found)
-    if source.startswith(_MODEL):
-        return Reference(source, found)
-    return Reference(Path(source).name, found)
+    return Reference(source, found) if source.startswith(_MODEL) else Reference(Path(source).name, found)
 
 
 def with_start(experiment: Experiment, prepared: Prepared) -> Prepared:

@@ -93,9 +93,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
             )
         if self.gaps:
             return self._with_gaps(model_input, self.gaps)
-        if details:
-            return self._details(model_input)
-        return self._labels(*self._squared(model_input))
+        return self._details(model_input) if details else self._labels(*self._squared(model_input))
 
     def _labels(self, squared: _Floats, lengths: _Floats) -> _Labels:
         labels: _Labels = np.argmin(self._ranked(squared), axis=1).astype(np.int64)

@@ -279,6 +279,19 @@ def test_a_large_audit_log_is_begun_anew_without_a_lost_line(tmp_path, monkeypat
     assert "small" in (tmp_path / "audit.log").read_text()
 
 
+def test_folders_of_downloads_that_are_over_go(tmp_path, monkeypatch):
+    downloads = tmp_path / "transfer"
+    for name in ("over", "under way", "new"):
+        (downloads / name).mkdir(parents=True)
+    (downloads / "under way" / "job").mkdir()
+    long_ago = time.time() - 2 * server._DOWNLOAD_SECONDS
+    for name in ("over", "under way"):
+        os.utime(downloads / name, (long_ago, long_ago))
+    monkeypatch.chdir(tmp_path)
+    server.ReturnedMemory().handle_event(EventType.JOB_COMPLETED, FLContext())
+    assert sorted(folder.name for folder in downloads.iterdir()) == ["new", "under way"]
+
+
 def test_requests_are_written_down_where_audit_logs_cannot_be_renamed(tmp_path, monkeypatch):
     monkeypatch.setattr(server, "_AUDIT_BYTES", 0)
     auditor = Auditor(str(tmp_path / "audit.log"))
