@@ -81,7 +81,7 @@ _RUN: Mapping[str, Option] = {
     ),
     "seed": Option(int, "Decides the partition and every random choice.", 0),
     "threads": Option(
-        int, "Threads that a process computes with; 1 by default. No result depends on it.", envvar="FLARECLUST_THREADS"
+        int, "Threads of a process, by default one for each core. No result depends on it.", envvar="FLARECLUST_THREADS"
     ),
     "engine": Option(
         str,

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any, TypeVar
 
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.machine import usable_cores
 from flareclust.core.arrays import as_count
 
 _T = TypeVar("_T")
@@ -21,8 +22,8 @@ _T = TypeVar("_T")
 #: The environment variable with the number of threads of this process.
 THREADS = "FLARECLUST_THREADS"
 
-#: Parts that each thread takes of the same rows, and how many rows a part has at least.
-_TURNS, _SHORT = 8, 4096
+#: Parts that each thread takes of the same rows, and how many rows a part has at least: each costs some microseconds.
+_TURNS, _SHORT = 2, 4096
 
 #: Coordinate differences below which starting threads takes longer than they save: some milliseconds of work.
 _SMALL = 10_000_000
@@ -53,13 +54,13 @@ def side_by_side(n: int) -> Iterator[None]:
 
 
 def allowed_threads() -> int:
-    """Return how many threads this process may compute with: `FLARECLUST_THREADS`, or one: two are hardly faster on rows of few columns.
+    """Return how many threads this process may compute with: `FLARECLUST_THREADS`, or one for each core that it may use.
 
     Raises UserError where the variable is no integer from 1 on.
     """
     text = os.environ.get(THREADS, "")
     if not text:
-        return 1
+        return usable_cores()
     if not (text.isdecimal() and int(text) > 0):
         raise UserError(f"{THREADS} must be an integer from 1 on, got {text[:40]!r}")
     return int(text)

@@ -122,8 +122,9 @@ def test_little_work_stays_in_the_calling_thread(monkeypatch):
         assert (own.threads, larger.threads) == (1, 4)
 
 
-def test_one_thread_unless_said_otherwise():
-    assert allowed_threads() == 1
+def test_one_thread_for_each_core_unless_said_otherwise(monkeypatch):
+    monkeypatch.setattr(threads, "usable_cores", lambda: 5)
+    assert allowed_threads() == 5
     set_threads(3)
     assert (allowed_threads(), os.environ[THREADS]) == (3, "3")
 
