@@ -165,7 +165,7 @@ class Shaken(Federation):  # type: ignore[misc]
         """Let what lasts of a fault be over."""
         host = fault.host
         match fault.kind:
-            case "power cut":
+            case "power cut" if not self.processes(host):  # another fault has not started it meanwhile
                 self.start(host)
             case "pause":
                 self.resume(host)

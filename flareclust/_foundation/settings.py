@@ -157,6 +157,4 @@ def from_text(text: str) -> Any:
 
 def as_text(value: object) -> str:
     """Return the text that is read as a value: JSON, except that text needs no quotes where it is not read as something else."""
-    if isinstance(value, str) and from_text(value) == value:
-        return value
-    return json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) and from_text(value) == value else json.dumps(value, ensure_ascii=False)

@@ -82,9 +82,7 @@ class OutcomeForm:
     @property
     def shape(self) -> tuple[int, int]:
         """Return the axes of the counts of one cluster (o, t): censored rows and events by time, or rows by value."""
-        if self.kind == "time":
-            return 2, int(np.ceil(self.until / self.every - _ROUNDING)) + 1
-        return 1, self.values
+        return (2, int(np.ceil(self.until / self.every - _ROUNDING)) + 1) if self.kind == "time" else (1, self.values)
 
     @property
     def times(self) -> FloatArray:

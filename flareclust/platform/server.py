@@ -30,11 +30,8 @@ _OUTCOME_WAIT = "NVFLARE_CLIENT_OUTCOME_WAIT_TIMEOUT"
 #: From so many bytes on audit.log is audit.log.1, and so many older ones are kept: as of NVFlare's other logs.
 _AUDIT_BYTES, _AUDIT_FILES = 20_000_000, 10
 
-#: The age from which on an empty folder of a download is left over.
-_DOWNLOAD_SECONDS = 60.0
-
-#: Between two tries to write down what became of a job.
-_AGAIN_SECONDS = 1.0
+#: Between two tries to write down what became of a job; and the age from which on the empty folder of a download is left over.
+_AGAIN_SECONDS, _DOWNLOAD_SECONDS = 1.0, 60.0
 
 _log = logging.getLogger(__name__)
 

@@ -221,7 +221,7 @@ def guard() -> str | None:
 
 
 def _guard_downloads() -> None:
-    """Keep what this process downloads in the folder for it, whatever names the server gives; may be called again.
+    """Keep what this process downloads in the folder for it, and no packed job that was sent or could not be; may be called again.
 
     In NVFlare's answers the server names the files, the transfer and, if it likes, the folder with the result, and NVFlare makes
     paths of these names as they are. They are checked before a folder is made, a file or a folder is moved, or what there is of a
@@ -229,7 +229,15 @@ def _guard_downloads() -> None:
     """
     if getattr(FileTransferModule, "_tx_path", None) is _transfer_folder:
         return
-    pull, download = FileTransferModule.pull_binary_file, Session.download_job_result
+    pull, push = FileTransferModule.pull_binary_file, FileTransferModule.push_folder
+    download = Session.download_job_result
+
+    def push_folder(self: FileTransferModule, args: list[str], ctx: Any) -> Any:
+        try:
+            return push(self, args, ctx)
+        finally:
+            if (sender := ctx.get_requester()) is not None:
+                Path(sender.file_name).unlink(missing_ok=True)
 
     def pull_binary_file(self: FileTransferModule, args: list[str], ctx: Any) -> Any:
         if len(args) > _FILE and not _is_inside(args[_FILE]):
@@ -245,7 +253,7 @@ def _guard_downloads() -> None:
         Path(destination).mkdir(parents=True, exist_ok=True)
         return str(shutil.move(location, Path(destination).absolute() / location.name))
 
-    FileTransferModule.pull_binary_file = pull_binary_file
+    FileTransferModule.pull_binary_file, FileTransferModule.push_folder = pull_binary_file, push_folder
     Session.download_job_result = download_job_result
     FileTransferModule._tx_path = _transfer_folder
 

@@ -75,9 +75,7 @@ def correct_aggregation(group: ArrayLike, true: ArrayLike) -> float:
             "expected at least one local cluster, and a true class >= 0 of each; leave out those that have no rows"
         )
     assigned = groups >= 0
-    if not assigned.any():
-        return 0.0
-    return accuracy(groups[assigned], classes[assigned]) * float(assigned.mean())
+    return 0.0 if not assigned.any() else accuracy(groups[assigned], classes[assigned]) * float(assigned.mean())
 
 
 def _purity(table: IntArray) -> float:

@@ -174,7 +174,9 @@ PRIVATE: dict[str, tuple[str, Check]] = {
     "FileTransferModule": (
         "session",
         lambda value: (
-            with_methods(pull_binary_file=("args", "ctx"), _tx_path=("tx_id", "folder_name"))(value)
+            with_methods(
+                pull_binary_file=("args", "ctx"), push_folder=("args", "ctx"), _tx_path=("tx_id", "folder_name")
+            )(value)
             and "self._tx_path(" in inspect.getsource(value)
         ),
     ),

@@ -1,10 +1,12 @@
 """What a server sends to a user's session lies in the folder for it, or is refused."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
 from nvflare.fuel.flare_api.flare_api import Session
 from nvflare.fuel.hci.client.file_transfer import FileTransferModule
+from nvflare.fuel.hci.reg import CommandEntry
 
 from flareclust.platform.session import _guard_downloads, _is_inside, _PathOutside
 
@@ -36,6 +38,36 @@ def pulled(module, file):
 
 def test_a_result_is_put_into_its_folder(module, tmp_path):
     assert pulled(module, "workspace/result.npz") == [f"{tmp_path}/job__{TRANSFER}/workspace/result.npz"]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_a_job_that_is_sent_leaves_no_temporary_file(module, tmp_path, monkeypatch, sends):
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "meta.json").write_text("{}")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    requesters = [None]
+
+    def upload(file, conn):
+        assert [*map(str, temporary.iterdir())] == [file]
+        if not sends:
+            raise ConnectionResetError
+        return {}
+
+    def execute(command, cmd_ctx):
+        return cmd_ctx.get_requester().send_request(SimpleNamespace(upload_file=upload), None, cmd_ctx)
+
+    ctx = SimpleNamespace(
+        get_command_entry=lambda: CommandEntry(SimpleNamespace(name="job"), *[""] * 8),
+        get_api=lambda: SimpleNamespace(client_key="", server_execute=execute),
+        set_requester=requesters.append,
+        get_requester=lambda: requesters[-1],
+    )
+    with nullcontext() if sends else pytest.raises(ConnectionResetError):
+        module.push_folder(["submit_job", "job"], ctx)
+    assert len(requesters) == 2
+    assert not [*temporary.iterdir()]
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "C:\\x", "\\\\host\\x", "..\\x", ""])
