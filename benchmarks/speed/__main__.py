@@ -1,12 +1,12 @@
-"""Lloyd's algorithm, sites of 500 rows and k-means++ against scikit-learn and faiss: CPU time at one thread, wall time at two.
+"""Lloyd's algorithm, sites of 500 rows and k-means++ against scikit-learn, oneDAL and faiss: CPU time at one thread, wall time at two.
 
     python -m benchmarks.speed [--quick] [--shapes 100000,2,15 ...] [--only lloyd|threads|float32|starts|sites|seeds]
         [--contenders flareclust ...] [--record]
 
 Contenders take turns in one process; a ratio is the median of those of the turns, above 1 where a contender is faster
 than scikit-learn. `--record` writes benchmarks/records/speed.json, and tables and picture of docs/performance.md, where lines that were
-not measured stay with the run that they are of. faiss takes part where faiss-cpu is installed. Nothing here runs in a test: other work on the machine moves
-the figures.
+not measured stay with the run that they are of. faiss takes part where faiss-cpu is installed, and oneDAL where scikit-learn-intelex is.
+Nothing here runs in a test: other work on the machine moves the figures.
 """
 
 import argparse
@@ -45,6 +45,7 @@ def main() -> None:
         groups = [group for group in CONTENDERS if options.only in (None, group) and threads == cases.threads_of(group)]
         if groups:
             set_threads(threads)
+            contenders.limit_threads(threads)
             with threadpool_limits(threads):
                 record = _measure(groups, threads, record, options)
     if options.record:
@@ -67,7 +68,8 @@ def _measure(groups: list[str], threads: int, record: dict[str, Any], options: a
             large = case.n * case.d > cases.QUICK_SIZE
             if (options.shapes and case.name not in options.shapes) or (options.quick and large):
                 continue
-            lines = measured(case, who, min(3, options.rounds) if large else options.rounds, threads)
+            able = {name: run for name, run in who.items() if not (case.weighted and name in contenders.UNWEIGHTED)}
+            lines = measured(case, able, min(3, options.rounds) if large else options.rounds, threads)
             found[group] += lines
             print(*(page.text_line(group, line) for line in lines), sep="\n", flush=True)
     return together(record, found, limits)

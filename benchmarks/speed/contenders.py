@@ -1,6 +1,7 @@
 """Who is timed: each contender is a function of a case's input that returns what it found."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -60,6 +61,22 @@ def faiss(given: Input) -> Found:
     return Found(model.index.search(X, 1)[1][:, 0], model.centroids.astype(np.float64), given.case.max_iter)
 
 
+def one_dal(given: Input) -> Found:
+    """By scikit-learn-intelex, whose KMeans leaves rows with weights to scikit-learn."""
+    from sklearnex.cluster import KMeans as OneDAL
+
+    model = OneDAL(given.case.k, init=given.start, n_init=1, max_iter=given.case.max_iter, tol=0).fit(given.X)
+    return Found(model.labels_, model.cluster_centers_, model.n_iter_)
+
+
+def limit_threads(threads: int) -> None:
+    """Let oneDAL, which has threads of its own, use so many."""
+    with suppress(ImportError):
+        from daal4py import daalinit
+
+        daalinit(threads)
+
+
 def our_starts(given: Input) -> Found:
     found = _best_of(given, given.case.starts, np.random.RandomState(3))
     return Found(found.labels, found.centroids)
@@ -101,8 +118,12 @@ LLOYD: dict[str, Contender] = {
     "flareclust": ours,
     "scikit-learn elkan": scikit_learn("elkan"),
 }
+if find_spec("sklearnex") is not None:
+    LLOYD["oneDAL"] = one_dal
 if find_spec("faiss") is not None:
     LLOYD["faiss (float32)"] = faiss
+#: Who takes no weights.
+UNWEIGHTED = ("oneDAL",)
 SITES = {name: LLOYD[name] for name in ("scikit-learn lloyd", "flareclust")}
 STARTS: dict[str, Contender] = {
     "scikit-learn": their_starts,

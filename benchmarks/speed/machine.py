@@ -17,7 +17,7 @@ from numba import njit
 _LANES, _TURNS = 64, 1_000_000
 
 #: What is compared, and what computes it.
-_PACKAGES = ("numpy", "numba", "scikit-learn", "faiss-cpu")
+_PACKAGES = ("numpy", "numba", "scikit-learn", "scikit-learn-intelex", "faiss-cpu")
 
 
 def limits(threads: int = 1) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from benchmarks.speed.page import PAGE
 
 PICTURE = PAGE.parent / "images" / "speed.png"
-COLORS = {"flareclust": "#0b6e4f", "scikit-learn elkan": "#b0b0b0", "faiss (float32)": "#e09f3e"}
+COLORS = {"flareclust": "#0b6e4f", "scikit-learn elkan": "#b0b0b0", "oneDAL": "#3d6fb4", "faiss (float32)": "#e09f3e"}
 INK = "#1a1a1a"
 
 
