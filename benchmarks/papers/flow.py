@@ -36,7 +36,7 @@ class Tracked:
         def make(on_done: study_trials.OnDone) -> study_trials.Runner:
             def run(trials: Sequence[study_trials.Trial]) -> list[study_trials.TrialRun]:
                 file = folder.file_of(trials)
-                runner = StudyRunner(folder.study, EXPERIMENT, self.uri, on_done, WORKERS, file, LATER)
+                runner = StudyRunner(folder.study, EXPERIMENT, self.uri, on_done, WORKERS, file)
                 self._runners.append(runner)
                 done = runner(trials)
                 for warning in runner.warnings:
