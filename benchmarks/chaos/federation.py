@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from zipfile import BadZipFile, ZipFile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
 import psutil
@@ -188,9 +188,11 @@ class Shaken(Federation):  # type: ignore[misc]
     def temporary_files(self) -> list[str]:
         """Return what is in the folders for temporary files of all hosts, and for downloads at the server, with its size.
 
-        NVFlare keeps the empty folder of a download, which the server removes after a later job.
+        But for what NVFlare keeps: the empty folder of a download, which the server removes after a later job, and a packed job that was
+        submitted a second time, in the folder that the system empties.
         """
         found = [*(Path(self.folder) / "tmp").iterdir(), *(Path(self.kit(SERVER)) / "transfer").glob("*/*")]
+        found = [entry for entry in found if entry.parent.name != "tmp" or not is_zipfile(entry)]
         return [f"{entry} ({'a folder' if entry.is_dir() else f'{entry.stat().st_size} bytes'})" for entry in found]
 
     def damaged_results(self) -> list[Path]:

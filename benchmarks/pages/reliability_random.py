@@ -49,7 +49,7 @@ FOUND = (
     (167, "the server's link down, its clock jumps, and a site's power cut, all within 10 s", "a job went on until its deadline of three times `task_timeout`, and ended there", "NVFlare tries again to start a job some time after its last try, which lay more than an hour ahead when the clock was back; `LostJobs` has it tried at once"),
     (259, "the server was started by hand before, and a site's connection is reset", "the site was not connected when the job began; the result named it", "as promised each of the four times that it was repeated, alone; `--for` keeps a job back until the sites that are expected are connected"),
     (270, "the server is started again, and every connection reset, while a user connects", "`flareclust run` ended with a sentence on provisioning and clocks", "a server that is there and does not answer is asked again"),
-    (326, "a site's power cut, twice, and its slow disk", "the packed job of a try to submit that failed stayed among the user's temporary files, 9 kB", "it is removed"),
+    (326, "a site's power cut, so that a job with secure sums is lost and submitted again", "the packed job of the second submission stayed among the server's temporary files, 9 kB", "so it is: NVFlare removes only those that it stores; [the system empties the folder](backup.md#retention)"),
     (203, "the server crashes, the fifth time in some minutes over four schedules", "NVFlare's script did not start the server again", "so it is: [start it by hand](operations-site.md#start-and-stop), or under systemd; the schedules do so after every second crash"),
 )  # fmt: skip
 
