@@ -105,16 +105,19 @@ def test_a_site_with_another_version_refuses_in_plain_words(federation, files, t
     )
 
 
-def test_a_site_whose_certificate_has_ended_is_left_out_also_where_only_its_job_notices(federation, files, record):
+@pytest.mark.parametrize(("quorum", "named"), [(2, ""), (1, ", one site is enough")], ids=["two", "one"])
+def test_a_site_whose_certificate_has_ended_is_left_out_also_where_only_its_job_notices(
+    federation, files, tmp_path, record, quorum, named
+):
     """It stays connected, but the process of a job could not connect; a foreign certificate stands for what only that process sees."""
-    startup, asked = federation.kit("west") / "startup", JobOptions(k=5, seed=3, min_sites=2, task_timeout=600)
+    startup, asked = federation.kit("west") / "startup", JobOptions(k=5, seed=3, min_sites=quorum, task_timeout=600)
     others = {site: file for site, file in files.items() if site != "west"}
     expected = run_inprocess(get("feca"), {}, others, asked).centroids
     before, now = (startup / "client.crt").read_bytes(), datetime.now(timezone.utc)
     jobs, notices = {}, {}
     try:
         for days in (-1, 900):
-            made = federation.folder / f"certificates{days}"
+            made = tmp_path / f"certificates{days}"
             made.mkdir()
             dates = (now - timedelta(days=9), now + timedelta(days=days))
             write_certificates(made, root=dates, client=dates)
@@ -127,15 +130,15 @@ def test_a_site_whose_certificate_has_ended_is_left_out_also_where_only_its_job_
     assert "did not take the job: has a certificate (client.crt) that ended" in notices[-1].text
     assert "was lost" in notices[900].text
     record(
-        "ended certificate",
-        "the certificate of one of three connected sites has ended; quorum 2",
-        "the site takes no job, so that the others go on",
+        f"ended certificate{named}",
+        f"the certificate of one of three connected sites has ended; quorum {quorum}",
+        "the site takes no job, so that the others go on; the result is that of the others, bit for bit",
         re.sub(r"\d{4}-.*?UTC", "DATE", notices[-1].text),
         notices[-1].at - jobs[-1].started,
     )
     record(
-        "job that cannot connect",
-        "the job's process at one of three sites cannot connect, as with a certificate that ends just then; quorum 2",
+        f"job that cannot connect{named}",
+        f"the job's process at one of three sites cannot connect, as with a certificate that ends just then; quorum {quorum}",
         "the process ends before its first task, which counts as a lost site; the others go on",
         notices[900].text,
         notices[900].at - jobs[900].started,
