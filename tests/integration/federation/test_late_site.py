@@ -1,37 +1,19 @@
 """A site that comes when the job is over: placed by a job of its own, or from its file, with the same labels."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from conftest import LATE, SITES
 from harness import LEAD
+from machines import flareclust
 
 from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.protocol.registry import get
-from tests.patience import PATIENCE
 
 pytestmark = pytest.mark.slow
-
-
-def flareclust(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "flareclust", *arguments],
-        cwd=folder,
-        env=os.environ | {"TMPDIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_late_site_gets_the_same_labels_through_the_federation_and_offline(federation, files, tmp_path):
@@ -47,7 +29,7 @@ def test_a_late_site_gets_the_same_labels_through_the_federation_and_offline(fed
     federation.wait_connected([*SITES, LATE])
 
     before = {path.name for path in federation.kit(LATE).iterdir()}
-    reported = flareclust(tmp_path, "assign", result, "--kit", kit, "--site", LATE)
+    reported = flareclust(tmp_path, "assign", result, "--kit", kit, "--site", LATE).stdout
     assert LATE in reported
     (run,) = [path for path in federation.kit(LATE).iterdir() if path.name not in before and path.is_dir()]
     through = read_labels(run)
