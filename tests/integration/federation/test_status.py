@@ -8,6 +8,7 @@ import pytest
 from conftest import SITES
 from harness import LEAD, SERVER
 from jobs import Job
+from machines import flareclust
 
 from flareclust._foundation.certificates import first_end
 from flareclust._foundation.version import __version__
@@ -45,6 +46,31 @@ def test_a_site_that_is_stopped_is_missing_since_its_last_job(federation):
     assert missing.name == AWAY
     assert missing.expected
     assert missing.last_seen == found.jobs[0].submitted
+
+
+def test_the_command_ends_with_1_from_when_the_server_misses_a_site(federation, tmp_path, record):
+    job = Job(federation, get("kfed"), JobOptions(k=5, seed=3)).outcome()
+    assert job.refused == {}
+    asked = "status", "--kit", federation.kit(LEAD)
+    assert "missing" not in flareclust(tmp_path, *asked).stdout
+
+    federation.kill_host(AWAY)
+    began = time.monotonic()
+    federation.wait_connected([site for site in SITES if site != AWAY])
+    words = flareclust(tmp_path, *asked, code=1).stdout
+    seconds = time.monotonic() - began
+    (missing,) = [line for line in words.splitlines() if line.startswith("missing: ")]
+    assert missing.startswith(f"missing: {AWAY} is not connected, and had part in one of your last 10 jobs")
+    metrics = flareclust(tmp_path, *asked, "--prometheus", code=1).stdout.splitlines()
+    connected = {line for line in metrics if line.startswith("flareclust_site_connected{")}
+    assert connected == {f'flareclust_site_connected{{site="{site}"}} {int(site != AWAY)}' for site in SITES}
+    record(
+        "missing site in the status",
+        "link down, daemon, parent and job killed at once at one of three sites, and [`flareclust status --kit KIT`](monitoring.md#its-state-now) given when the server has missed it (`heart_beat_timeout`, 60 s)",
+        "the command ended with 0 before, and ends with 1 now, also with `--prometheus`, whose metrics have the site as expected and not connected",
+        missing,
+        seconds,
+    )
 
 
 def test_a_lead_sees_the_rules_of_the_site_that_shares_them(federation):
