@@ -92,10 +92,11 @@ class ExecutorShell(Executor, ABC):
                 return shareable
             local = Path(fl_ctx.get_workspace().get_site_config_dir())
             if self._rows is None:
-                named = self.imports if isinstance(self, Parametrized) else ()
+                job, named = str(fl_ctx.get_job_id()), self.imports if isinstance(self, Parametrized) else ()
+                self._site = session_of(local, site, job, private=False)  # under it the site says why it refuses below
                 if problem := classes_problem(local, named):
                     raise Refusal(problem)
-                self._site = session_of(local, site, str(fl_ctx.get_job_id()), private=self.private)
+                self._site = session_of(local, site, job, private=self.private)
                 self.hold_to(_secure_sums(fl_ctx))
             if self._site is not None and fl_ctx.get_prop(QUESTION) is None:
                 raise Refusal("has a policy that is not in force; see flareclust site check there")
@@ -142,15 +143,13 @@ class ExecutorShell(Executor, ABC):
         """Return the answer, after the labels that came with it are in their file."""
         answer = self.answer(task, table, aborted, self._site)
         if answer.labels is not None:
-            ids: Iterable[str] | None
-            ids, labels, details = None, answer.labels, dict(answer.details)
-            if isinstance(table, Table):
-                ids = table.ids_used
-                if (withdrawn := table.withdrawn) is not None:
-                    labels = labels[~withdrawn]
-                    details = {name: values[~withdrawn] for name, values in details.items()}
-            elif data.id is not None:
-                ids = table.parts.ids(aborted)
+            ids: Iterable[str] | None = table.ids_used if isinstance(table, Table) else None
+            labels, details = answer.labels, dict(answer.details)
+            if isinstance(table, ClusterTable):
+                ids = None if data.id is None else table.parts.ids(aborted)
+            elif (withdrawn := table.withdrawn) is not None:
+                labels = labels[~withdrawn]
+                details = {name: values[~withdrawn] for name, values in details.items()}
             keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id, details)
         return answer
 

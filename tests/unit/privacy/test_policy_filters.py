@@ -10,12 +10,15 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 
+from flareclust.executors.dp_oneshot import DPOneShotExecutor
 from flareclust.platform.filters import SiteResultPolicy, SiteTaskPolicy
+from flareclust.privacy.dp.ledger import RESTORED, Ledger
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE, TRACEBACK_FILE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import MADE_UNDER, QUESTION
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import REFUSED, ROUND, STEP, StepName
+from flareclust.sites.account import budget_of, session_of
 from flareclust.sites.policy_file import write_policy
 from tests.unit.privacy.policy_cases import executor, refusal
 
@@ -71,6 +74,16 @@ def test_a_replayed_task_is_refused_in_a_new_process_too(kit, ask):
     write_policy(kit / "local", Policy())
     ask(executor())
     assert "of round 0 before" in refusal(ask(executor()))
+
+
+def test_a_site_says_why_its_account_grants_nothing(kit, ask):
+    """Before there is a session, too: its own words leave under the policy."""
+    bounds = {"bounds": [-9, 9], "epsilon": 1, "delta": 1e-5, "budget": 5}
+    write_policy(kit / "local", Policy.of({"min_count": 2, "differential_privacy": bounds}))
+    session_of(kit / "local", "site-1", "earlier", private=True)
+    ledger = Ledger(budget_of(kit / "local", "site-1").file)
+    ledger.mark_restored()
+    assert refusal(ask(DPOneShotExecutor(4, epsilon=1.0))) == RESTORED
 
 
 @pytest.mark.parametrize(
