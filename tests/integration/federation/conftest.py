@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ sys.path[:0] = [str(folder) for folder in (Path(__file__).parent, TESTS)]
 from harness import Federation
 
 from flareclust.protocol.registry import Algorithm
+from flareclust.sites.account import accounts, folders_of
 from flareclust.testing import iid_sites
 
 SITES, LATE, LATER = ("north", "south", "west"), "east", "far"
@@ -64,6 +66,17 @@ def files(federation: Federation) -> dict[str, Path]:
 
 def rows_of(federation: Federation, site: str) -> Path:
     return federation.kit(site) / "data" / "rows.npy"
+
+
+def forget_account(local: Path) -> None:
+    """Remove a site's privacy account and its record of it: they outlive the kit, are in its backups, and would be spent from again."""
+    found = {folder.resolve() for folder in folders_of(local)}
+    for link in accounts().glob("*"):  # by which kits find a named account
+        if link.is_symlink() and link.resolve() in found:
+            link.unlink()
+    for folder in found:
+        shutil.rmtree(folder, ignore_errors=True)
+    (local / "flareclust_account.json").unlink(missing_ok=True)
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Policies of sites in a provisioned federation: each its own, from the next job on, whatever the job asks or names."""
 
 import json
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SITES, rows_of
+from conftest import SITES, forget_account, rows_of
 from harness import Federation
 from jobs import Job
 
@@ -18,7 +16,7 @@ from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.job_folder import REQUEST_LOG_FILE
 from flareclust.protocol.outcome import read
 from flareclust.protocol.registry import get
-from flareclust.sites.account import budget_of, folders_of
+from flareclust.sites.account import budget_of
 from flareclust.sites.policy_file import remove_policy
 
 pytestmark = pytest.mark.slow
@@ -37,13 +35,6 @@ def lonely(federation: Federation) -> Iterator[Federation]:
     yield federation
     for site in SITES:
         remove_policy(federation.kit(site) / "local")
-
-
-def forget_account(local: Path) -> None:
-    """Remove a site's privacy account and its record of it: they outlive the kit, are in its backups, and would be spent from again."""
-    for folder in folders_of(local):
-        shutil.rmtree(folder, ignore_errors=True)
-    (local / "flareclust_account.json").unlink(missing_ok=True)
 
 
 def policy(federation: Federation, site: str, *options: str) -> None:
