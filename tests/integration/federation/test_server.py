@@ -5,12 +5,14 @@ import time
 import zipfile
 from pathlib import Path
 
+import clock
 import numpy as np
 import processes
 import pytest
 from conftest import SITES
 from harness import LEAD, SERVER, Federation, wait_until
 from jobs import Job, disturbed, jobs_in_store, rounds_of, runs_of
+from machines import flareclust
 
 from flareclust._foundation.errors import JobFailed
 from flareclust.engines.inprocess import run_inprocess
@@ -42,6 +44,37 @@ def test_a_crashed_server_is_reported_within_the_deadline(federation, record):
         "the server's daemon starts it again and the sites connect again; the job is lost, and may be submitted anew",
         str(caught.value),
         job.ended - at,
+    )
+
+
+def test_a_job_that_a_crash_has_lost_is_called_so_and_can_be_removed(federation, tmp_path, record):
+    """By a clock of two days later, as `flareclust prune` removes nothing that is younger than a day."""
+    later = clock.shifted(tmp_path, 2 * 24 * 3600)
+    if later is None:
+        pytest.skip("no C compiler (cc) for the library that shifts a process's clock")
+    kits, before = (federation.kit(LEAD), federation.kit(SERVER)), runs_of(federation)
+    job = Job(federation, get("fkm"), JobOptions(k=5, seed=3, min_sites=3, deadline=600), PARAMS)
+    job.wait_round(2)
+    (lost,) = runs_of(federation) - before
+    at = time.monotonic()
+    federation.crash_server()
+    with pytest.raises(JobFailed, match="has lost the job"):
+        job.outcome()
+    federation.wait_connected()
+    with federation.session(LEAD) as session:
+        assert session.get_job_meta(lost.name)["status"] == "FINISHED:ABANDONED"
+    seconds = time.monotonic() - at
+
+    said = [flareclust(tmp_path, "prune", kit, "--older-than", 1, **later).stdout for kit in kits]
+    assert all(f"removed {lost.name}, of " in one for one in said)
+    assert lost.name not in {path.name for path in jobs_in_store(federation)}
+    assert not lost.exists()
+    record(
+        "job lost in a crash",
+        "SIGKILL of the server's parent and job in the middle of a job, which is not submitted again",
+        "when the server is back, the job has the status FINISHED:ABANDONED; `flareclust prune` removes it with the lead's kit, and its folder with the server's",
+        next(line for line in said[0].splitlines() if lost.name in line).replace(lost.name, "JOB"),
+        seconds,
     )
 
 
