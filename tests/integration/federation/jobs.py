@@ -105,15 +105,15 @@ def rounds_of(federation: Federation, before: set[Path]) -> int:
     return max((len(read_rounds(folder)) for folder in runs_of(federation) - before), default=0)
 
 
-#: A program that runs a night of fkm by the nightly flow: kit, folder of the result, rounds.
+#: A program that runs a night of fkm by the nightly flow: kit, folder of the result, rounds, sites that are needed.
 NIGHT = """
 import sys
 
 from flareclust.experiment.config import Experiment
 from flareclust.flows.nightly import nightly_flow
 
-kit, out, rounds = sys.argv[1:]
-asked = {"algorithm": "fkm", "k": 5, "seed": 3, "engine": "production", "min_sites": 3, "register_as": "clinics"}
+kit, out, rounds, needed = sys.argv[1:]
+asked = {"algorithm": "fkm", "k": 5, "seed": 3, "engine": "production", "min_sites": int(needed), "register_as": "clinics"}
 nightly_flow(Experiment(kit=kit, params={"rounds": int(rounds), "tol": 0.0}, **asked), out=out)
 """
 

@@ -2,18 +2,16 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from harness import LEAD, SERVER, Federation
 from jobs import NIGHT, jobs_in_store
+from machines import burnt
 
 from flareclust.platform.session import delete_job, ended_jobs, open_session
 from flareclust.protocol.outcome import Outcome, read
@@ -44,7 +42,7 @@ class Lead:
 
     def night(self, name: str) -> Outcome:
         """Run the nightly flow; return its result."""
-        self._run(["-c", NIGHT, str(self.federation.kit(LEAD)), name, "5"], self.folder)
+        self._run(["-c", NIGHT, str(self.federation.kit(LEAD)), name, "5", "3"], self.folder)
         return read(self.folder / name)[0]
 
     def command(self, *words: object, machine: str = LEAD) -> str:
@@ -70,20 +68,6 @@ class Lead:
     def champion(self) -> str:
         """Return the version that has the alias, and how many there are; by a new process, since MLflow keeps a store's file open."""
         return self._run(["-c", CHAMPION, self.store], self.folder)
-
-
-@contextmanager
-def burnt(folder: Path, *machines: Path) -> Iterator[None]:
-    """Take machines away; what nobody has brought back in the end is put back, for the other tests."""
-    folder.mkdir()
-    for number, machine in enumerate(machines):
-        shutil.move(machine, folder / str(number))
-    try:
-        yield
-    finally:
-        for number, machine in enumerate(machines):
-            if not machine.exists():
-                shutil.move(folder / str(number), machine)
 
 
 def test_empty_machines_are_back_in_minutes_and_the_next_night_is_the_same(federation, tmp_path, record):

@@ -47,7 +47,7 @@ def test_versions_with_the_same_messages_find_the_same_bits(federation, files, n
 
 def test_a_server_is_upgraded_in_the_middle_of_a_night(federation, files, next_version, tmp_path, record):
     """The flow submits the job that the server lost once more, and the night's result is that of any other."""
-    words = ["-c", NIGHT, str(federation.kit(LEAD)), str(tmp_path / "night"), "25"]
+    words = ["-c", NIGHT, str(federation.kit(LEAD)), str(tmp_path / "night"), "25", "3"]
     seconds = disturbed(
         federation,
         words,

@@ -9,14 +9,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
 import yaml
 
+from tests.alerts import alerts
 from tests.integration.flows.nightly_cases import TINY, champion, run_of
 from tests.paths import ROOT
 from tests.patience import PATIENCE
@@ -203,42 +202,9 @@ def test_a_served_flow_runs_by_its_schedule(scheduler, client):
 # Alerts
 
 
-@contextlib.contextmanager
-def hook() -> Iterator[tuple[str, list[str]]]:
-    """Listen as a chat's webhook does; give its address and the texts that came."""
-    texts: list[str] = []
-
-    class Hook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            texts.append(json.loads(self.rfile.read(int(self.headers["Content-Length"])))["text"])
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/hook", texts
-        finally:
-            server.shutdown()
-
-
 def test_the_pages_automation_reports_a_night_without_a_site_and_one_that_failed(scheduler):
-    page = (ROOT / "docs" / "schedules.md").read_text().partition("## Alerts")[2].partition("## The alias")[0]
-    (block,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
-    (alerts,) = re.findall(r"```yaml\n(.*?)```", page, flags=re.DOTALL)
     rest(scheduler)
-    with hook() as (address, texts):
-        (scheduler.folder / "block.py").write_text(block.replace("https://chat.example.org/hook", address))
-        made = [sys.executable, "block.py"]
-        limits = {"env": scheduler.env, "cwd": scheduler.folder, "timeout": PATIENCE, "text": True}
-        done = subprocess.run(made, check=True, stdout=subprocess.PIPE, **limits).stdout.split()
-        file = scheduler.folder / "alerts.yaml"
-        file.write_text(alerts.replace("00000000-0000-0000-0000-000000000000", done[-1]))
-        scheduler.run("automation", "create", "--from-file", str(file))
-
+    with alerts(scheduler) as texts:
         run_id = scheduler.start_run(f"{NIGHTLY}/alerted")
         assert ended(scheduler, run_id) == "COMPLETED"
         (text,) = scheduler.wait(lambda: list(texts), "the hook is called for the missing site")
