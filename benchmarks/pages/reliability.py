@@ -67,10 +67,15 @@ SECTIONS = {
     ),
     "The server fails": (
         "server crash",
+        "job lost in a crash",
         "server crash under a flow",
         "killed while writing",
         "jump of the server's clock",
+    ),
+    "Machines are restored, and old jobs removed": (
         "lost machines",
+        "ledger of a backup",
+        "old jobs",
     ),
     "Sites, certificates and versions change": (
         "new site",
@@ -79,9 +84,17 @@ SECTIONS = {
         "site put out, all started again",
         "site put out, let in by the server",
         "renewed certificates",
+        "renewed identity",
         "forgotten at a new root",
         "mixed versions",
         "upgrade in a night",
+    ),
+    "Status, alerts and output folders": (
+        "missing site in the status",
+        "night without a site",
+        "night below the quorum",
+        "night that drifts",
+        "two runs with one folder",
     ),
     "Missing permissions": ("user not authorised", "foreign kit", "class not listed", "altered job"),
 }
@@ -138,7 +151,7 @@ How long the server waits for a lost site:
 
 ## How the faults were tested
 
-Each line of the tables from [A site fails](#a-site-fails) to [Missing permissions](#missing-permissions) is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores.
+Each line of the tables from [A site fails](#a-site-fails) to [Missing permissions](#missing-permissions) is a test with real processes: {setting}. Server and sites were provisioned with `flareclust.provision.SiteDefaults` and its defaults, except for `policy` (the sites have none) and `byoc` (the faulty code travels with its jobs), and started by the scripts in their kits. The fault happened while a job ran, unless it was there before. The seconds run from the fault, or else from the submission, until the user could read the text in the third column. They were measured once, on two cores, some of them while the machine had other work.
 """
 
 TRACKERS = """
