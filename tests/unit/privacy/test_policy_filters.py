@@ -86,6 +86,13 @@ def test_a_site_says_why_its_account_grants_nothing(kit, ask):
     assert refusal(ask(DPOneShotExecutor(4, epsilon=1.0))) == RESTORED
 
 
+def test_a_site_says_that_its_list_of_classes_lets_no_job_in(kit, ask):
+    write_policy(kit / "local", Policy())
+    (kit / "local" / "resources.json").write_text('{"class_allow_list": ["flareclust."]}')
+    assert "words stay" not in (text := refusal(ask(executor())))
+    assert "flareclust site allow" in text
+
+
 @pytest.mark.parametrize(
     "task",
     [
