@@ -194,6 +194,21 @@ def test_a_bad_sweep_is_refused_in_one_line_before_anything_runs(settings, words
     assert "\n" not in str(caught.value)
 
 
+def test_an_algorithm_that_cannot_do_what_the_schema_says_is_refused_before_the_first_trial(tmp_path):
+    """In the place of failures of its own trials, beside those of the others."""
+    (tmp_path / "t.csv").write_text("age,crp\n" + "".join(f"{40 + i},{i % 7}\n" for i in range(30)))
+    columns = "columns: {age: {type: number, unit: years}, crp: {type: number, unit: mg/l, missing: mean}}"
+    (tmp_path / "schema.yaml").write_text(columns)
+    study = {"data": str(tmp_path / "t.csv"), "k": 2, "seeds": 1, "table_schema": str(tmp_path / "schema.yaml")}
+    assert len(sweep_settings.trials(sweep(**study, algorithms=["pooled", "lloyd"]))) == 2
+    with pytest.raises(UserError) as caught:
+        sweep_settings.trials(sweep(**study, algorithms=["pooled", "lloyd", "central"]))
+    assert str(caught.value) == (
+        "central/iid: central cannot do with missing cells what the schema says of crp (missing: mean); take another "
+        "algorithm, such as portfolio, or missing: drop-rows"
+    )
+
+
 def test_data_without_known_k_ask_for_it(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((9, 2)))
     with pytest.raises(UserError, match="kfed/iid: k is not known"):
