@@ -191,9 +191,10 @@ class Ended:
         return [in_unit(text, self.row_name) for text in found]
 
     def _of_clusters(self) -> Iterator[str]:
-        outcome, k = self.outcome, self.k
-        refusals = [f"{site} {reason}" for site, reason in sorted(outcome.refused.items())]
-        yield from refusal_texts(outcome.refused) if len(refusals) > _MOST_REFUSALS else refusals
+        outcome, k, refused = self.outcome, self.k, sorted(self.outcome.refused.items())
+        texts, said = refusal_texts(outcome.refused), " ".join(outcome.warnings)
+        if any(f" {text}" not in said for text in texts):  # the warning of an interrupted refinement has them
+            yield from texts if len(refused) > _MOST_REFUSALS else map(" ".join, refused)
         yield from map(self._with_names, outcome.warnings)
         if len(outcome.centroids) < k:
             small = sorted(site for site, rows in self.places.items() if 0 < len(rows) < k)

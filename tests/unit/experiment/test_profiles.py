@@ -264,6 +264,16 @@ def test_a_refusal_is_said_once_where_it_ends_the_profiles(most, said):
     assert profiles.endswith("site-1, site-2, site-3: left out before") == (most == 3)
 
 
+@pytest.mark.parametrize("most", [2, 5])
+def test_a_refinement_that_sites_interrupt_says_their_reasons_once(most):
+    found = flareclust.run("portfolio", data="iris", k=3, n_sites=3, engine="inprocess", policy={"max_rounds": most})
+    (said,) = [text for text in found.warnings if f"at most {most} exchanges" in text]
+    assert said.startswith(f"the result is that of the last round before this: round {most}: 0 of 3 sites took part")
+    assert said.endswith(
+        f"site-1, site-2, site-3): each answers at most {most} exchanges of one job (its policy: max_rounds)"
+    )
+
+
 def test_rows_without_names_are_described_on_request_only():
     arrays = {site: frame.to_numpy() for site, frame in patients().items()}
     with pytest.raises(UserError, match="profile=True"):
