@@ -14,22 +14,27 @@ from tests.patience import PATIENCE
 COMMAND = [sys.executable, "-m", "flareclust", "poc"]
 
 
+def flareclust(place, *words, home=None):
+    """Call `flareclust` as a person does and return exit code, stdout and stderr; a run keeps files in a home."""
+    done = subprocess.run(
+        [*COMMAND[:-1], *map(str, words)],
+        check=False,
+        cwd=place / "work",
+        env=environment(place) | ({} if home is None else {"HOME": str(home)}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
 def environment(place):
     return os.environ | {"HOME": str(place / "home"), "TMPDIR": str(place / "temporary")}
 
 
 def command(place, *words):
     """Call `flareclust poc` as a person does and return exit code, stdout and stderr."""
-    done = subprocess.run(
-        [*COMMAND, *map(str, words)],
-        check=False,
-        cwd=place / "work",
-        env=environment(place),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    return done.returncode, done.stdout, done.stderr
+    return flareclust(place, COMMAND[-1], *words)
 
 
 def nvflare(kit):

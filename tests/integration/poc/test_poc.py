@@ -12,7 +12,7 @@ from flareclust._foundation.errors import UserError
 from flareclust.experiment import poc as set_up
 from flareclust.platform.poc import federation as poc
 from flareclust.platform.poc import state as poc_state
-from tests.integration.poc.poc_cases import command, nvflare, until
+from tests.integration.poc.poc_cases import command, flareclust, nvflare, until
 from tests.living import naming
 
 PARTITION, SEED = "dirichlet:0.5", 5
@@ -81,6 +81,26 @@ def test_it_can_be_found_with_its_kits(up):
     assert (there.admin_kit / "startup" / "fed_admin.json").is_file()
     assert (there.kit(poc_state.ADMIN) / "startup" / "fed_admin.json").is_file()
     assert all((kit / "startup" / "fed_client.json").is_file() for kit in there.kits.values())
+
+
+@pytest.mark.slow
+def test_a_range_of_k_that_takes_two_jobs_names_both_and_an_export_says_which(up, place, tmp_path):
+    folder, _ = up
+    asked = ("kfed", "--k", "2..6", "--min-sites", 3)
+    code, out, err = flareclust(
+        place, "run", *asked, "--engine", "poc", "--no-track", "--json", "--out", "two", home=tmp_path
+    )
+    assert code == 0, err
+    found = json.loads(out)
+    jobs = found["job"], found["choice"]["job"]
+    stored = {one.name for one in (poc.find(folder).server_kit / "jobs-storage").iterdir()}
+    assert len(set(jobs) & stored) == 2
+    assert all(job in (place / "work" / "two" / "report.html").read_text() for job in jobs)
+    code, _, err = flareclust(place, "jobs", "export", asked[0], "job", *asked[1:], home=tmp_path)
+    assert code == 2
+    assert "kfed with a range of k is two jobs, the first of which chooses: export pooled with --k 2..6" in err
+    for one in ("pooled", "--k", "2..6"), ("kfed", "--k", found["k"]):
+        assert flareclust(place, "jobs", "export", one[0], f"{one[0]}-job", *one[1:], home=tmp_path)[0] == 0
 
 
 @pytest.mark.slow
