@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple
+from unicodedata import normalize
 
 import numpy as np
 
@@ -29,6 +30,9 @@ from flareclust.data.schema.mapping import ISO_DATE, ColumnMapping, TableMapping
 #: A number with a point, and one with a comma.
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _COMMA = _NUMBER.replace(r"\.", ",")
+
+#: A number with either mark, and a unit behind it.
+WITH_UNIT = r"^(?P<number>[+-]?[0-9.,]+(?:[eE][+-]?[0-9]+)?)\s*(?P<unit>[^\s0-9.,+-].*)$"
 
 #: Factors between units that sites mix up: powers of ten, inches, pounds, degrees Fahrenheit, days and years, laboratory values.
 _UNIT_FACTORS = (
@@ -158,7 +162,7 @@ class ColumnReader(_Reader):
     ) -> None:
         super().__init__(name, spellings)
         self.column, self._own, self._missing, self._decimal = column, own, missing, decimal
-        self._other_decimals, self._lower_case, self._cells = 0, 0, 0
+        self._other_decimals, self._lower_case, self._cells, self._units = 0, 0, 0, Counter[str]()
         #: The spellings of missing cells that are numbers, for cells that are no text.
         self._codes = [
             float(one.replace(decimal, ".")) for one in spellings if re.match(_NUMBER, one.replace(decimal, "."))
@@ -195,7 +199,7 @@ class ColumnReader(_Reader):
         """Return which cells are missing (n,), which are faulty (n,), and the features (n, f)."""
         if self.column.type == "number":
             missing, faulty, numbers = self._numbers(cells)
-            numbers = np.where(missing | faulty, 0.0, numbers * self._own.factor + self._own.offset)
+            numbers = np.where(missing | faulty, 0.0, numbers)
         elif self.column.type == "date":
             missing, faulty, numbers = self._looked_up(cells, self._day)
             if self.column.reference is not None:
@@ -223,18 +227,38 @@ class ColumnReader(_Reader):
                 return ~_valid(cells), _valid(cells), np.zeros(len(cells))
             numbers = cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
             missing = np.isnan(numbers) | np.isin(numbers, self._codes)
-            return missing, np.isinf(numbers) & ~missing, numbers
-        texts = texts_of(cells, self._spellings)
+            return missing, np.isinf(numbers) & ~missing, numbers * self._own.factor + self._own.offset
         form, other = (_NUMBER, _COMMA) if self._decimal == "." else (_COMMA, _NUMBER)
-        good = pc.fill_null(pc.match_substring_regex(texts, form), False)
+        texts = bare = texts_of(cells, self._spellings)
+        good, factors = pc.match_substring_regex(texts, form), np.full(len(cells), np.nan)
+        if pc.all(good).as_py() is False:
+            texts, bare, factors = self._without_units(texts)
+            good = pc.match_substring_regex(texts, form)
+        good = pc.fill_null(good, False)
         plain = pc.replace_substring_regex(pc.if_else(good, texts, None), r"^\+", "")
         if self._decimal == ",":
             plain = pc.replace_substring(plain, ",", ".")
-        others = pc.and_(pc.match_substring_regex(texts, other), pc.invert(good))
+        others = pc.and_(pc.match_substring_regex(bare, other), pc.invert(pc.match_substring_regex(bare, form)))
         self._other_decimals += int(pc.sum(pc.fill_null(others, False)).as_py() or 0)
         numbers = plain.cast(pa.float64()).to_numpy(zero_copy_only=False)
         missing = ~_valid(texts) | np.isin(numbers, self._codes)
-        return missing, ~missing & ~np.isfinite(numbers), numbers
+        faulty = ~missing & ~np.isfinite(numbers)
+        own = numbers * self._own.factor + self._own.offset
+        return missing, faulty, np.where(np.isnan(factors), own, numbers * factors)
+
+    def _without_units(self, texts: Any) -> tuple[Any, Any, FloatArray]:
+        """Return texts without the units of the mapping, without any unit, and the factors (n,) of the first; NaN without unit."""
+        from pyarrow import compute as pc
+
+        factors, parts = np.full(len(texts), np.nan), pc.extract_regex(texts, WITH_UNIT)
+        number, units = pc.struct_field(parts, "number"), pc.utf8_normalize(pc.struct_field(parts, "unit"), "NFKC")
+        bare = pc.coalesce(number, texts)
+        for unit, factor in self._own.units.items():
+            here = pc.fill_null(pc.equal(units, normalize("NFKC", unit)), False)
+            texts, units = pc.if_else(here, number, texts), pc.if_else(here, None, units)
+            factors[here.to_numpy(zero_copy_only=False)] = factor
+        self._units.update(units.drop_null().to_pylist())
+        return texts, bare, factors
 
     def _looked_up(self, cells: Any, value: Callable[[str], float | None]) -> tuple[BoolArray, BoolArray, FloatArray]:
         """Return as `_of_type` does what a function makes of each different text; None is a fault."""
@@ -284,10 +308,10 @@ class ColumnReader(_Reader):
         spelling = "; missing cells with a spelling such as k.A.? missing: in the mapping" if few else ""
         case = "upper or lower case? " if self._lower_case else ""
         word, mark = ("comma", ",") if self._decimal == "." else ("point", ".")
-        decimal = f'with a decimal {word}? decimal: "{mark}" in the mapping'
+        decimal = f'with a decimal {word}? decimal: "{mark}" in the mapping' if self._other_decimals else ""
         hint = {
             "missing": "missing: in the schema, such as drop-rows or mean",
-            "number": decimal if self._other_decimals else spelling.removeprefix("; "),
+            "number": "; ".join(filter(None, (decimal, self._unit_behind()))) or spelling.removeprefix("; "),
             "date": f"read as {self._own.date}; date: in the mapping says another form{spelling}",
             "category": f"{case}values: in the mapping{spelling}",
             "ordered": f"{case}values: in the mapping{spelling}",
@@ -298,6 +322,15 @@ class ColumnReader(_Reader):
             "later": "as: age is of dates up to the reference; correct them, or agree on a later one",
         }.get(kind, "")
         return f" ({hint})" if hint else ""
+
+    def _unit_behind(self) -> str:
+        """Return the line of a mapping that reads the numbers with a unit behind them; "" where it has all their units."""
+        own, unit = f'from: "{self._own.from_}", ' if self._own.from_ else "", self.column.unit or "the schema's unit"
+        named, reads = "UNIT", f"reads them: for UNIT write it as the cells do, for 1 its factor to {unit}"
+        if here := self._units[normalize("NFKC", unit)]:
+            named, reads = unit, f"reads {here:,} of them"
+        line = f'columns: {{{self.name}: {{{own}units: {{"{named}": 1}}}}}}'
+        return f"with a unit? {line} in the mapping {reads}" if self._units else ""
 
     def _other_unit(self) -> str:
         """Return which factor would leave few cells outside the range; "" where none would."""

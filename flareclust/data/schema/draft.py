@@ -18,7 +18,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import OLDEST, beyond_ages, code_cells, log_helps
-from flareclust.data.schema.cells import texts_of
+from flareclust.data.schema.cells import WITH_UNIT, texts_of
 from flareclust.data.schema.mapping import ISO_DATE, TableMapping
 from flareclust.data.schema.outcome import is_known_later
 from flareclust.data.tables import File, open_columns
@@ -253,11 +253,22 @@ def _numbers(different: Counter[str], decimal: str) -> FloatArray | None:
 
 def _nearly_numbers(different: Counter[str]) -> str:
     """Return what keeps a column from being one of numbers, where most of its cells are; "" for other columns."""
-    numbers = Counter({text: times for text, times in different.items() if _NUMBER.fullmatch(text)})
-    cells = different.total()
+    cells, numbers, units = different.total(), Counter[str](), Counter[str]()
+    for text, times in different.items():
+        found = re.fullmatch(WITH_UNIT, text)
+        if found and text[found.end("number")] in "\N{NO-BREAK SPACE} %":  # 12A may be a room
+            units[found["unit"]] += times
+        if _NUMBER.fullmatch(text) or (found and found["unit"] in units):
+            numbers[text] = times
     if numbers.total() < _MOSTLY * cells:
         return ""
     why = [_COMMAS] if any("," in text for text in numbers) else []
+    if units:
+        listed = ", ".join(f"{_yaml(unit)}: 1" for unit, times in units.most_common(3) if times >= LEAST_ROWS)
+        share = _percent(units.total() / cells)
+        why.append(
+            f"{share} of the cells have a unit behind the number: type: number, and units: {{{listed}}} in the mapping, each with its factor to the schema's unit"
+        )
     if odd := cells - numbers.total():
         share = _percent(odd / cells)
         why.append(f"{share} of the cells are no number; list spellings such as k.A. under missing: in the mapping")

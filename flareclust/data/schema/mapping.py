@@ -8,6 +8,7 @@ In `local/flareclust.yaml` under `mapping`, or in a file of its own:
     columns:
       age:     {from: Alter, missing: 999}               # in this column, too
       tumour:  {from: Tumorgröße, factor: 10}            # the file has cm, the schema mm
+      crea:    {from: Krea, units: {µmol/l: 1, mg/dl: 88.4}}   # cells such as "75 µmol/l"
       sex:     {from: Geschlecht, values: {w: f, m: m}}
       seen_on: {from: Aufnahme, date: "%d.%m.%Y"}
 """
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.settings import Settings
@@ -49,6 +50,9 @@ class ColumnMapping(Settings):
         default=1.0, description="By what numbers are multiplied: 10 for a file in cm and a schema in mm."
     )
     offset: float = Field(default=0.0, description="What is added to numbers then.")
+    units: Mapping[str, float] = Field(
+        default_factory=dict, description="Units behind numbers, and the factor of each."
+    )
     values: Mapping[str, str] = Field(
         default_factory=dict, description="The schema's value for each of the file's that differ."
     )
@@ -59,18 +63,19 @@ class ColumnMapping(Settings):
 
     _as_spelled = field_validator("missing", mode="before")(_spelled)
 
-    @field_validator("values", mode="before")
+    @field_validator("values", "units", mode="before")
     @classmethod
-    def _as_text(cls, values: Any) -> Any:
+    def _as_text(cls, values: Any, about: ValidationInfo) -> Any:
         if not isinstance(values, Mapping):
             return values
-        return {as_word(own): as_word(agreed) for own, agreed in values.items()}
+        agreed = as_number if about.field_name == "units" else as_word
+        return {as_word(own): agreed(value) for own, value in values.items()}
 
     _as_number = field_validator("factor", "offset", mode="before")(as_number)
 
     @model_validator(mode="after")
     def _invertible(self) -> "ColumnMapping":
-        if self.factor == 0:
+        if 0 in (self.factor, *self.units.values()):
             raise ValueError("factor must not be 0")
         return self
 
@@ -143,8 +148,8 @@ class TableMapping(Settings):
                 continue  # mappings stay as they are where a schema leaves a column out
             known = schema.columns[name]
             of_type = f"mapping: column {name!r} is of type {known.type}"
-            if (column.factor, column.offset) != (1.0, 0.0) and known.type not in ("number", "weight"):
-                raise UserError(f"{of_type}, which has no factor and no offset")
+            if (column.factor, column.offset, *column.units) != (1.0, 0.0) and known.type not in ("number", "weight"):
+                raise UserError(f"{of_type}, which has no factor, no offset and no units")
             if column.date != ISO_DATE and known.type != "date":
                 raise UserError(f"{of_type} and has no form of dates")
             if column.values and known.values is None:

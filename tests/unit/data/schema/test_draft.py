@@ -170,6 +170,18 @@ def test_a_column_that_is_nearly_one_of_numbers_is_named(tmp_path):
     assert "crp: {type: number" in draft(path, TableMapping(missing=("pending",))).text
 
 
+def test_numbers_with_a_unit_behind_are_drafted_with_the_line_that_reads_them(tmp_path):
+    cells = [f"{60 + i % 17} µmol/l" if i % 2 else f"{60 + i % 17}" for i in range(N)]
+    mixed = [f"{i}.5 {('mmol/l', 'mg/dl')[i % 2] if i > 1 else 'g/d'}" for i in range(N)]
+    rooms = [f"{i}A" for i in range(N)]
+    text = draft(table(tmp_path, {"crea": cells, "glu": mixed, "ward": rooms, "age": [i % 50 for i in range(N)]})).text
+    line = "of the cells have a unit behind the number: type: number, and units:"
+    assert f'crea: {{type: ignore}}  # 50 % {line} {{"µmol/l": 1}} in the mapping, each with its factor' in text
+    assert f'glu: {{type: ignore}}  # 100 % {line} {{"mmol/l": 1, "mg/dl": 1}} in the mapping' in text
+    assert "g/d:" not in text.replace('"mg/dl"', "")
+    assert "ward: {type: id}" in text
+
+
 @pytest.mark.parametrize(("numbers", "said"), [(8, "20 % of the cells are no number"), (7, "no value has 5 rows")])
 def test_a_column_is_nearly_one_of_numbers_from_four_fifths_on(tmp_path, numbers, said):
     cells = [f"{i}.5" for i in range(numbers)] + ["pending"] * (10 - numbers)
@@ -247,7 +259,7 @@ def test_columns_called_like_an_outcome_are_named_and_stay_features(tmp_path):
     ],
 )
 def test_few_integers_may_be_codes(tmp_path, cells, asked):
-    path = table(tmp_path, {"code": cells * (N // 3), "age": range(N)})
+    path = table(tmp_path, {"code": cells * (N // 3), "age": [i % 50 for i in range(N)]})
     text = draft(path).text
     assert asked in text.partition("  code: {type: number, ")[2].splitlines()[0]
     assert "codes?" not in text.partition("  age:")[2]

@@ -14,7 +14,7 @@ from flareclust import UserError
 from flareclust._foundation.errors import TableFaults
 from flareclust.data.memory import RowStore
 from flareclust.data.schema.columns import TableSchema
-from flareclust.data.schema.mapping import TableMapping
+from flareclust.data.schema.mapping import TableMapping, read_mapping
 from flareclust.data.schema.reading import Typed
 from flareclust.data.tables import File, open_columns
 
@@ -129,9 +129,13 @@ def test_all_faults_of_a_table_in_one_message_and_no_value(tmp_path):
         "p4,150,0.5,m,I,1970-02-30\n"
     )
     found, whole = faults(tmp_path, text)
+    unit_behind = (
+        ' (with a unit? columns: {age: {units: {"UNIT": 1}}} in the mapping reads them: for UNIT write it as the cells do, '
+        "for 1 its factor to years)"
+    )
     assert found == [
         "age: 1 cell is outside 0 to 120 years, first in row 4",
-        "age: 1 cell is no number, first in row 1",
+        "age: 1 cell is no number, first in row 1" + unit_behind,
         "age: 1 cell is missing, first in row 3 (missing: in the schema, such as drop-rows or mean)",
         "size: 3 cells are outside 1 to 300 mm, first in row 2 (another unit? factor: 10 in the mapping leaves 0)",
         "sex: 1 cell is none of the schema's values, first in row 1 (upper or lower case? values: in the mapping)",
@@ -151,6 +155,43 @@ def test_decimal_commas_are_recognised(tmp_path):
 def test_decimal_points_are_recognised_where_the_mapping_has_commas(tmp_path):
     found, _ = faults(tmp_path, PLAIN, mapping=TableMapping(decimal=","))
     assert found == ['size: 1 cell is no number, first in row 1 (with a decimal point? decimal: "." in the mapping)']
+
+
+@pytest.mark.parametrize(
+    ("cells", "unit", "own", "said"),
+    [
+        (["75 µmol/l", "80\N{GREEK SMALL LETTER MU}mol/l", "91"], "µmol/l", {}, ['"µmol/l": 1', "reads 2 of them"]),
+        (["5,6 mmol", "5,1 mmol/l"], "mmol/l", {"from": "Glu"}, ["decimal comma", 'from: "Glu", ', "reads 1 of them"]),
+        (["0.8 mg/dl", "75 µmol/l"], "µmol/l", {"units": {"µmol/l": 1}}, ['"UNIT": 1', "its factor to µmol/l"]),
+        (["40 %", "41%"], None, {}, ['"UNIT": 1', "for UNIT write it as the cells do", "the schema's unit"]),
+        (["4O", "x"], "mm", {}, ['columns: {size: {units: {"UNIT": 1}}} in the mapping']),
+    ],
+    ids=str,
+)
+def test_numbers_with_a_unit_behind_name_the_line_of_the_mapping_that_reads_them(tmp_path, cells, unit, own, said):
+    text = "\n".join([f"{own.get('from', 'size')};b", *(f"{cell};1" for cell in cells)])
+    schema = TableSchema(columns={"size": {"type": "number", "unit": unit}})
+    found, _ = faults(tmp_path, text, schema=schema, mapping=TableMapping(columns={"size": own}))
+    for words in ("is no number" if own.get("units") else "no number", "(with a ", *said):
+        assert words in found[0]
+    for cell in cells:
+        assert cell not in found[0]
+
+
+def test_the_mapping_reads_units_behind_numbers_and_a_factor_without_one(tmp_path):
+    text = (
+        "Krea;b\n75 µmol/l;1\n 0,8mg/dl ;1\n80 \N{GREEK SMALL LETTER MU}mol/l;1\n1;1\n+1,5e1 mg/dl;1\n999 mg/dl;1\n;1\n"
+    )
+    schema = TableSchema(columns={"crea": {"type": "number", "unit": "µmol/l", "missing": "mean"}})
+    own = {"from": "Krea", "factor": 10, "offset": 2, "units": {"µmol/l": 1, "mg/dl": 88.4}, "missing": 999}
+    typed = read(tmp_path, text, schema, TableMapping(decimal=",", columns={"crea": own}))
+    np.testing.assert_array_equal(typed.X[:, 0], [75, 0.8 * 88.4, 80, 12, 15 * 88.4, np.nan, np.nan])
+    line = 'size: {units: {"mm": 1}}'
+    schema = TableSchema(columns={"size": {"type": "number", "unit": "mm"}})
+    found, _ = faults(tmp_path, "size\n12 mm\n", schema=schema)
+    assert line in found[0]
+    (tmp_path / "mapping.yaml").write_text(f"columns: {{{line}}}\n")
+    assert read(tmp_path, "size\n12 mm\n", schema, read_mapping(tmp_path / "mapping.yaml")).X.tolist() == [[12]]
 
 
 @pytest.mark.parametrize(("name", "factors"), [("hb", "0.1"), ("Glucose", "0.0555556 or 0.1")])
@@ -252,6 +293,10 @@ def test_a_mapping_of_an_ignored_column_stays_and_does_nothing(tmp_path, own):
     [
         ({"columns": {"aeg": "Alter"}}, "the schema has no column 'aeg' (did you mean 'age'?)"),
         ({"columns": {"sex": {"factor": 2}}}, "is of type category, which has no factor"),
+        (
+            {"columns": {"sex": {"units": {"mm": 1}}}},
+            "is of type category, which has no factor, no offset and no units",
+        ),
         ({"columns": {"age": {"date": "%Y"}}}, "has no form of dates"),
         ({"columns": {"age": {"values": {"a": "b"}}}}, "has no values"),
         ({"columns": {"sex": {"values": {"w": "female"}}}}, "maps to 'female', which is none of the schema's values"),
@@ -269,6 +314,9 @@ def test_a_mapping_that_does_not_go_with_the_schema(mapping, words):
         ({"encoding": "latin-99"}, "encoding 'latin-99' is unknown"),
         ({"decimal": ";"}, "decimal must be one of"),
         ({"columns": {"age": {"factor": 0}}}, "factor must not be 0"),
+        ({"columns": {"age": {"units": {"days": 0}}}}, "factor must not be 0"),
+        ({"columns": {"age": {"units": {"days": "a"}}}}, "column 'age': units: input should be a valid number"),
+        ({"columns": {"age": {"units": "days"}}}, "column 'age': units: input should be"),
         ({"columns": {"age": {"form": "Alter"}}}, "unknown setting 'form'"),
         ({"columns": {"sex": {"values": {"no": True}}}}, "put them in quotes"),
         ({"columns": ["age"]}, "columns must name columns"),
