@@ -128,20 +128,14 @@ def _index_columns(pandas: bytes) -> list[str]:
     return [name for name in index if isinstance(name, str)] if isinstance(index, list) else []
 
 
-def _is_numeric(kind: Any) -> bool:
-    import pyarrow as pa
-
-    of = pa.types
-    return any(is_of(kind) for is_of in (of.is_floating, of.is_integer, of.is_boolean, of.is_decimal, of.is_null))
-
-
 def _check_numeric(name: str, column: Any, before: int, place: str) -> None:
-    if _is_numeric(column.type) or not len(column):
-        return
-    import pyarrow as pa
+    import pyarrow.types as of
 
+    numeric = of.is_floating, of.is_integer, of.is_boolean, of.is_decimal, of.is_null
+    if any(is_of(column.type) for is_of in numeric) or not len(column):
+        return
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    if not valid.any() and (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+    if not valid.any() and (of.is_string(column.type) or of.is_large_string(column.type)):
         return  # the first text comes later
     row = before + int(valid.argmax()) + 1
     raise UserError(

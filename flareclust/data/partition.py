@@ -101,7 +101,9 @@ def site_of_rows(
     if spec.name == "owners":
         return _by_owner(spec, owners, n)
     check_sites(m, n)
-    classes = _classes(spec, y, n)
+    classes = np.empty(0, dtype=np.int64)
+    if SPECS[spec.name].needs_labels:
+        classes = np.unique(check_labels(spec, y, n), return_inverse=True)[1].astype(np.int64)
     match spec:
         case Spec("iid"):
             owner = assigned(equal_sizes(n, m), rng)
@@ -152,13 +154,6 @@ def _one_per_row(spec: Spec, values: ArrayLike | None, n: int, what: str, need: 
     if found.shape != (n,):
         raise UserError(f"expected one {what} per row, shape ({n},), got shape {found.shape}")
     return found
-
-
-def _classes(spec: Spec, y: ArrayLike | None, n: int) -> IntArray:
-    """Return the class of each row as 0 ... number of classes - 1, empty where the specification needs none."""
-    if not SPECS[spec.name].needs_labels:
-        return np.empty(0, dtype=np.int64)
-    return np.unique(check_labels(spec, y, n), return_inverse=True)[1].astype(np.int64)
 
 
 def _by_owner(spec: Spec, owners: ArrayLike | None, n: int) -> tuple[IntArray, int]:

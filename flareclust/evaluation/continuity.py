@@ -166,7 +166,10 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
     joined = _merges(old, new, pairs, taken, set(parts))
     # What others were merged into continues none of them alone.
     pairs = {b: a for b, a in pairs.items() if b not in joined}
-    numbers = _numbers(len(old.centroids), len(moved), _wanted(pairs, parts, joined, distances, old.shares))
+    wanted, before = _wanted(pairs, parts, joined, distances, old.shares), len(old.centroids)
+    kept = {b: a for b, a in wanted.items() if a < len(moved)}
+    free = iter(sorted({*range(len(moved))} - {*kept.values()}, key=lambda number: (number < before, number)))
+    numbers = [kept[b] if b in kept else next(free) for b in range(len(moved))]
     order = [int(b) for b in np.argsort(numbers)]
     known = {*pairs, *taken, *joined}
     ended = {*pairs.values(), *parts, *(a for own in joined.values() for a in own)}
@@ -282,13 +285,6 @@ def _wanted(
         there = [a for a in olds if a < len(distances)] or olds
         wanted[b] = max(there, key=lambda a: 0.0 if shares is None else float(shares[a]))
     return wanted
-
-
-def _numbers(before: int, k: int, wanted: dict[int, int]) -> list[int]:
-    """Return the number of each new cluster (k,), of which the old ones had those below `before`."""
-    kept = {b: a for b, a in wanted.items() if a < k}
-    free = iter(sorted({*range(k)} - {*kept.values()}, key=lambda number: (number < before, number)))
-    return [kept[b] if b in kept else next(free) for b in range(k)]
 
 
 def _moved(old: Clusters, new: Clusters, pairs: _Pairs, moved: FloatArray, limits: FloatArray) -> dict[str, float]:

@@ -171,7 +171,9 @@ def record_of(output: Output, rule: Rule, command: str, timestamp: str) -> dict[
     cells = None if covered else output.cells
     findings = [*output.findings, *_findings(output, rule, covered=covered)]
     status, below = worst([one.status for one in findings]), _below(cells, rule.threshold)
-    dominating = _dominating(output.dominance, covered=covered)
+    dominating: dict[str, BoolArray | None] = dict.fromkeys(("negative", "p-ratio", "nk-rule"))  # under ACRO's names
+    if (dominance := output.dominance) is not None and not covered:
+        dominating = {"negative": dominance.negative, "p-ratio": dominance.p_ratio, "nk-rule": dominance.nk}
     known = np.zeros(0, dtype=np.int64) if cells is None else cells.counts[cells.counts > 0]
     reasons = [one.reason for one in sorted(findings, key=lambda one: -_STATUSES.index(one.status))]
     sdc = {
@@ -216,13 +218,6 @@ def _below(cells: Cells | None, threshold: int) -> BoolArray:
         return np.zeros((0, 0), dtype=np.bool_)
     found: BoolArray = (cells.counts > 0) & (cells.counts < threshold)
     return found
-
-
-def _dominating(dominance: Dominance | None, *, covered: bool) -> dict[str, BoolArray | None]:
-    """Return which cells (r, c) the rules of dominance find, under ACRO's names; None where they were not applied."""
-    if dominance is None or covered:
-        return dict.fromkeys(("negative", "p-ratio", "nk-rule"))
-    return {"negative": dominance.negative, "p-ratio": dominance.p_ratio, "nk-rule": dominance.nk}
 
 
 def _of_dominance(found: Dominance | None, rule: Rule) -> Iterator[Finding]:

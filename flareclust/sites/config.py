@@ -5,7 +5,7 @@ The texts of refusals travel to the server: they name keys, never values.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeGuard, get_args
 
@@ -85,10 +85,15 @@ def _format(value: object, info: ValidationInfo) -> str | None:
     return text
 
 
-def _password(value: object) -> object:
-    if value is not None and not (isinstance(value, str) and re.fullmatch(r"(env|file):[^\0\n]+", value)):
-        raise ValueError("password is neither env:NAME nor file:PATH, which say where it is")
-    return value
+def _only(fits: Callable[[Any], object], otherwise: str) -> BeforeValidator:
+    """Return a check that refuses with these words a value that does not fit."""
+
+    def checked(value: Any) -> Any:
+        if not fits(value):
+            raise ValueError(otherwise)
+        return value
+
+    return BeforeValidator(checked)
 
 
 def _account(value: object, info: ValidationInfo) -> str | None:
@@ -96,24 +101,6 @@ def _account(value: object, info: ValidationInfo) -> str | None:
     if text is not None and "/" not in text and (text.startswith(".") or not text.isprintable()):
         raise ValueError("account is neither a name nor a folder")
     return text
-
-
-def _compute(value: object) -> object:
-    if value is not None and not is_address(value):
-        raise ValueError("compute is no address such as dask://10.0.0.5:8786")
-    return value
-
-
-def _agreement(value: object) -> object:
-    if value not in get_args(Agreement):
-        raise ValueError(f"agreement is none of {', '.join(get_args(Agreement))}")
-    return value
-
-
-def _salt(value: object) -> object:
-    if value != "" and not (_is_text(value) and len(value) >= _SHORTEST_SALT):
-        raise ValueError(f"salt is no text of at least {_SHORTEST_SALT} characters")
-    return value
 
 
 def _hide(value: object) -> object:
@@ -125,6 +112,16 @@ def _hide(value: object) -> object:
 
 
 _Text = Annotated[str | None, BeforeValidator(_text)]
+_COMPUTE = _only(lambda v: v is None or is_address(v), "compute is no address such as dask://10.0.0.5:8786")
+_AGREEMENT = _only(lambda v: v in get_args(Agreement), f"agreement is none of {', '.join(get_args(Agreement))}")
+_SALT = _only(
+    lambda v: v == "" or (_is_text(v) and len(v) >= _SHORTEST_SALT),
+    f"salt is no text of at least {_SHORTEST_SALT} characters",
+)
+_PASSWORD = _only(
+    lambda v: v is None or (isinstance(v, str) and re.fullmatch(r"(env|file):[^\0\n]+", v)),
+    "password is neither env:NAME nor file:PATH, which say where it is",
+)
 
 
 class SiteConfig(BaseModel):
@@ -151,13 +148,13 @@ class SiteConfig(BaseModel):
     account: Annotated[str | None, BeforeValidator(_account)] = Field(
         None, description="Name or folder of the rows' account of privacy; that of their place by default."
     )
-    compute: Annotated[str | None, BeforeValidator(_compute)] = Field(
+    compute: Annotated[str | None, _COMPUTE] = Field(
         None, description="Address of the Dask cluster that computes the site's replies; this process by default."
     )
-    agreement: Annotated[Agreement, BeforeValidator(_agreement)] = Field(
+    agreement: Annotated[Agreement, _AGREEMENT] = Field(
         "has", description="How the columns of the files must agree with `columns`."
     )
-    salt: Annotated[str, BeforeValidator(_salt)] = Field(
+    salt: Annotated[str, _SALT] = Field(
         "", repr=False, description="The secret with which several sites hash the names of their columns."
     )
     hide: Annotated[frozenset[str] | Literal[True], BeforeValidator(_hide)] = Field(
@@ -170,7 +167,7 @@ class SiteConfig(BaseModel):
     query: _Text = Field(
         None, repr=False, description="The SELECT that gives the rows of a database, or the file NAME.sql with it."
     )
-    password: Annotated[str | None, BeforeValidator(_password)] = Field(
+    password: Annotated[str | None, _PASSWORD] = Field(
         None, description="Where the password of the database is: env:NAME or file:PATH."
     )
 

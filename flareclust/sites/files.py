@@ -157,7 +157,8 @@ def _takes(pattern: Sequence[str], folders: Sequence[str]) -> bool:
         if part == "**":
             read = _skipped(read, folders)
         else:
-            read = {at + 1 for at in read if at < len(folders) and _matches(folders[at], part)}
+            shown = (at for at in read if at < len(folders) and (part[:1] == "." or folders[at][:1] != "."))
+            read = {at + 1 for at in shown if fnmatch.fnmatch(folders[at], part)}
     return len(folders) in read and (last == "**" or _names_labels(last))
 
 
@@ -170,10 +171,6 @@ def _skipped(read: set[int], folders: Sequence[str]) -> set[int]:
             if at < len(folders) and not folders[at].startswith("."):
                 at += 1
     return reached
-
-
-def _matches(folder: str, part: str) -> bool:
-    return (part.startswith(".") or not folder.startswith(".")) and fnmatch.fnmatch(folder, part)
 
 
 def _names_labels(part: str) -> bool:

@@ -339,8 +339,11 @@ class TableSchema(Settings):
             elif column.type == "ordered":
                 last = len(column.values or ()) - 1
                 found.append([0.0, float(last)] if last else None)
+            elif column.range is None:
+                found.append(None)
             else:
-                found.append(None if column.range is None else _bounds_of_feature(column))
+                bounds = np.log1p(column.bounds) if column.transform == "log" else column.bounds
+                found.append([float(bound) for bound in bounds])
         return found
 
     def missing_of(self, name: str) -> Missing:
@@ -361,11 +364,6 @@ class TableSchema(Settings):
             described["outcome"] = [self.outcome.model_dump(mode="json"), own]
         described |= {} if self.duplicates == "keep" else {"duplicates": [self.id, self.duplicates]}
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _bounds_of_feature(column: ColumnSchema) -> list[float]:
-    bounds = np.log1p(column.bounds) if column.transform == "log" else column.bounds
-    return [float(bound) for bound in bounds]
 
 
 def features_of(name: str, column: ColumnSchema) -> list[str]:

@@ -49,10 +49,11 @@ def heat_tables(profiles: Profiles | NoisyProfiles) -> list[Table]:
             rows = [[_name(profiles, j), *_noisy_cells(profiles, clusters, j)] for j in order]
         else:
             heads.append(Cell("differs between clusters"))
-            rows = [
-                [_name_and_spread(profiles, j, dense), *_cells(profiles, j, dense), _between(profiles, j)]
-                for j in order
+            shares = [
+                Cell(profile_words.percent(eta), meter=f"{100 * eta:.0f}%") if np.isfinite(eta) else Cell("constant")
+                for eta in profiles.eta_squared.tolist()
             ]
+            rows = [[_name_and_spread(profiles, j, dense), *_cells(profiles, j, dense), shares[j]] for j in order]
         kind = "dense" if dense else "many" if len(clusters) > _ON_PAPER else ""
         tables.append(Table(heads, rows, f"heat {kind}".strip()))
     return tables
@@ -148,11 +149,6 @@ def _spread_in(profiles: Profiles, j: int, c: int, shown: str) -> tuple[str, str
 
 def _value(profiles: Profiles | NoisyProfiles, value: float, j: int) -> str:
     return profile_words.value_of(profiles, j, value) if np.isfinite(value) else _NOTHING
-
-
-def _between(profiles: Profiles, j: int) -> Cell:
-    eta = float(profiles.eta_squared[j])
-    return Cell(profile_words.percent(eta), meter=f"{100 * eta:.0f}%") if np.isfinite(eta) else Cell("constant")
 
 
 def _noisy_cells(profiles: NoisyProfiles, clusters: Iterable[int], j: int) -> list[object]:

@@ -80,7 +80,8 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
     shares = found.form.kind in ("category", "ordered")
     if shares and not found.changed:
         yield "each share is shown with its 95 % interval"
-    if shares and (found.rows[:, None] * _shares(found) < 5).any():
+    of_all = found.counts[0].sum(axis=0)
+    if shares and (found.rows[:, None] * (of_all / max(1, of_all.sum())) < 5).any():
         yield "some expected numbers are below 5, where the test is not reliable"
     if gone := [c for c in np.flatnonzero(found.rows).tolist() if _is_unknown_at_the_end(found, c)]:
         last = f"{found.form.times[-1]:g}{found.unit and f' {found.unit}'}"
@@ -96,12 +97,6 @@ def _is_unknown_at_the_end(found: ClusterOutcomes, cluster: int) -> bool:
     """Return whether the last rows of a cluster leave before the last time without the event, so that their share then is not known."""
     left = found.form.kind != "time" or found.at_risk[cluster, -1] > 0
     return not left and bool(found.survival[cluster, -1] > 0)
-
-
-def _shares(found: ClusterOutcomes) -> FloatArray:
-    """Return the share of each value over all clusters (t,)."""
-    counts = found.counts[0].sum(axis=0)
-    return np.asarray(counts / max(1, counts.sum()))
 
 
 def _between(low: float, high: float, percent: bool = False) -> str:
@@ -209,10 +204,6 @@ def _steps(x: FloatArray, share: FloatArray) -> list[str]:
         height = _BOTTOM - (_BOTTOM - _TOP) * value
         corners += [(at, before)] if height == before else [(at, before), (at, height)]
         before = height
-    kept = [one for i, one in enumerate(corners) if i in (0, len(corners) - 1) or not _level(corners, i)]
+    heights = [None, *(height for _, height in corners), None]  # corners between two of their own height say nothing
+    kept = [one for i, one in enumerate(corners) if not heights[i] == one[1] == heights[i + 2]]
     return [f"{at:.1f} {height:.1f}" for at, height in kept]
-
-
-def _level(corners: Sequence[tuple[float, float]], i: int) -> bool:
-    """Return whether a corner lies on a straight level line between its neighbours."""
-    return corners[i - 1][1] == corners[i][1] == corners[i + 1][1]

@@ -255,7 +255,9 @@ class Summary:
 def summarise(result: "Result") -> Summary:
     """Return what a run found."""
     since, rows, assessed = result.continuity, result.assessed, ""
-    if rows is not None and not _tells_a_few(result, rows):
+    # Beside those shown, the number of rows assessed may tell a number of rows that the policy withholds.
+    few = rows is not None and rows["of"] is not None and 0 < rows["of"] - (rows["rows"] or 0) < floor_of(result)
+    if rows is not None and not (withholds(result) or few):
         of = "; how many the sites have is not known here" if rows["of"] is None else f" of {rows['of']:,}"
         assessed = f"{rows['rows'] or 0:,}{of}"
     return Summary(
@@ -269,12 +271,6 @@ def summarise(result: "Result") -> Summary:
         choice=choice.summary(result.arrays, result.params),
         assessed=assessed,
     )
-
-
-def _tells_a_few(result: "Result", assessed: Mapping[str, int | None]) -> bool:
-    """Return whether the numbers of rows assessed, beside those shown, tell a number of rows that the policy withholds."""
-    rows, of = assessed["rows"], assessed["of"]
-    return withholds(result) or (of is not None and 0 < of - (rows or 0) < floor_of(result))
 
 
 def no_value(name: str) -> str:

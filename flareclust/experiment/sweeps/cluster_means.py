@@ -90,6 +90,7 @@ def cluster_means(result: Result) -> ClusterMeans | None:
     means = sums / np.maximum(counts, 1)[:, None]
     squares = squares_of_each(X / deviation, labels, means / deviation).sum(axis=1)
     kept = np.flatnonzero(counts)
+    of = {name: ordered(values) if values else DAYS for name, values in result.words.items()}
     return ClusterMeans(
         result.columns or tuple(f"column {j + 1}" for j in range(d)),
         counts[kept].tolist(),
@@ -97,14 +98,8 @@ def cluster_means(result: Result) -> ClusterMeans | None:
         _short(np.sqrt(squares[kept] / counts[kept])),
         _short(center),
         _short(deviation),
-        tuple(_unit(result, name) for name in result.columns or ()) if result.words else (),
+        tuple(of.get(name, "") for name in result.columns or ()) if result.words else (),
     )
-
-
-def _unit(result: Result, column: str) -> str:
-    """Return the unit of a column whose values are words; "" for another."""
-    values = result.words.get(column)
-    return "" if values is None else ordered(values) if values else DAYS
 
 
 def _short(values: FloatArray) -> list[float]:
