@@ -77,8 +77,10 @@ def load(
         UserError: unknown name or setting; the data set cannot be fetched or is damaged; the table cannot be read.
     """
     name, _, settings = str(name_or_path).partition(":")
-    if isinstance(name_or_path, Path) or (name not in describe() and _looks_like_path(name_or_path)):
-        return _own_table(Path(name_or_path), gaps, columns)
+    path = Path(name_or_path)
+    named_so = path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.is_file()
+    if isinstance(name_or_path, Path) or (name not in describe() and named_so):
+        return _own_table(path, gaps, columns)
     _known(name)
     setting, components = _components(settings)
     if setting and name != "garst_grid":
@@ -169,11 +171,6 @@ def _components(settings: str) -> tuple[str, int | None]:
     own, _, last = settings.rpartition(":")
     pca = re.fullmatch(r"pca(\d{1,9})", last)
     return (own, int(pca[1])) if pca else (settings, None)
-
-
-def _looks_like_path(text: str | Path) -> bool:
-    path = Path(text)
-    return path.suffix.lower() in SUFFIXES or len(path.parts) > 1 or path.is_file()
 
 
 def _own_table(path: Path, gaps: bool, columns: Sequence[str] | None) -> Dataset:

@@ -6,6 +6,7 @@ The cells are private: what is said of a fault holds the column's name, a number
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from typing import Any, NamedTuple
 from unicodedata import normalize
@@ -201,7 +202,7 @@ class ColumnReader(_Reader):
             missing, faulty, numbers = self._numbers(cells)
             numbers = np.where(missing | faulty, 0.0, numbers)
         elif self.column.type == "date":
-            missing, faulty, numbers = self._looked_up(cells, self._day)
+            missing, faulty, numbers = self._looked_up(cells, lambda text: day_of(text, self._own.date))
             if self.column.reference is not None:
                 years = (days_of(self.column.reference) - numbers) / _YEAR
                 numbers = np.where(missing | faulty, 0.0, years)
@@ -276,15 +277,6 @@ class ColumnReader(_Reader):
             self._lower_case += sum(text.casefold() in folded for text in odd)
         return missing, faulty, np.where(missing | faulty, 0.0, numbers)
 
-    def _day(self, text: str) -> float | None:
-        form = self._own.date
-        if form == ISO_DATE and len(text) > 10 and text[10] in " T":
-            text = text[:10]
-        try:
-            return float((datetime.strptime(text, form).date() - date(1970, 1, 1)).days)
-        except ValueError:
-            return None
-
     def _implausible(self, numbers: FloatArray, known: BoolArray) -> BoolArray:
         low, high = self.column.bounds
         outside: BoolArray = known & ((numbers < low) | (numbers > high))
@@ -312,10 +304,11 @@ class ColumnReader(_Reader):
         hint = {
             "missing": "missing: in the schema, such as drop-rows or mean",
             "number": "; ".join(filter(None, (decimal, self._unit_behind()))) or spelling.removeprefix("; "),
-            "date": f"read as {self._own.date}; date: in the mapping says another form{spelling}",
+            "date": f"read as {' or '.join(self._own.date)}; date: in the mapping says another form, or a list of several{spelling}",
             "category": f"{case}values: in the mapping{spelling}",
             "ordered": f"{case}values: in the mapping{spelling}",
-            "range": self._other_unit(),
+            "range": self._other_unit()
+            or ("errors, or a code for missing cells? missing: in the mapping" if few else ""),
             "negative": "transform: log is for numbers of 0 and more; correct them, or leave it out of the schema",
             "early": "correct them, or leave the cell empty where the time is not known",
             "event": "1 with the event, 0 without; or make it a category, and event: died=yes in the schema",
@@ -342,6 +335,15 @@ class ColumnReader(_Reader):
         nearest = [f"{factor:.6g}" for factor in best[:_NAMED]]
         which = "; look which unit the table has" if len(nearest) > 1 else ""
         return f"another unit? factor: {' or '.join(nearest)} in the mapping leaves {fewest}{which}"
+
+
+def day_of(text: str, forms: Sequence[str]) -> float | None:
+    """Return a date in days since 1970-01-01, by the first of the forms that it has; None where it has none of them."""
+    for form in forms:
+        day = text[:10] if form == ISO_DATE and text[10:11] in (" ", "T") else text
+        with suppress(ValueError):
+            return float((datetime.strptime(day, form).date() - date(1970, 1, 1)).days)
+    return None
 
 
 class WeightReader(ColumnReader):

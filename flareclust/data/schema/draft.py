@@ -7,8 +7,8 @@ values of a category that few rows have are left out.
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.data.cells import OLDEST, beyond_ages, code_cells, log_helps
-from flareclust.data.schema.cells import WITH_UNIT, texts_of
+from flareclust.data.schema.cells import WITH_UNIT, day_of, texts_of
 from flareclust.data.schema.mapping import ISO_DATE, TableMapping
 from flareclust.data.schema.outcome import is_known_later
 from flareclust.data.tables import File, open_columns
@@ -37,6 +37,11 @@ _COMMAS = 'numbers with a decimal comma? Draft with --decimal , (decimal: "," in
 
 #: Ids are of a column of which this share of the known cells differ, as a patient may have come twice.
 _NEARLY_ALL = 0.95
+
+#: Names of columns that number rows or patients, in lower case.
+_ID_NAME = re.compile(
+    r"(^|[^a-z])(id|nr|no|number|index|mrn|patient|case|fall)?(id|nr|no|number|index|mrn|patient|case)([^a-z]|$)"
+)
 
 #: What is said of a column of which a few large numbers would decide the clusters.
 _SKEWED = "strongly skewed; transform: log?"
@@ -57,7 +62,8 @@ _STAGE = re.compile(f"({'|'.join(_ROMAN)})([A-Ca-c]?)")
 #: The largest of few integers that may stand for a missing cell.
 _LAST_CODES = ("8", "9", "88", "99", "888", "999", "9999")
 
-_DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y%m%d")
+#: Forms of dates; the last one is no second one of a column, since it may be mixed up.
+_DATES = (ISO_DATE, "%d.%m.%Y", "%d/%m/%Y", "%Y%m%d", "%m/%d/%Y")
 
 #: Dates in a column of such a name, or of more than so many days, may be those of births.
 _BIRTH, _LIVES = re.compile(r"birth|born|geburt|geboren|(^|[^a-z])(dob|geb)([^a-z]|$)", re.IGNORECASE), 20 * 365.25
@@ -127,9 +133,9 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
     different = Counter(known)
     unique = len(different) >= _NEARLY_ALL * len(known) and len(known) >= LEAST_ROWS
     numbers = _numbers(different, decimal)
-    if numbers is None and (why := _nearly_numbers(different)):
+    if numbers is None and not (unique and _ID_NAME.search(name.lower())) and (why := _nearly_numbers(different)):
         return {"type": "ignore"}, why
-    if unique and (numbers is None or _counts_rows(name, numbers)) and _date_form(different) is None:
+    if unique and (numbers is None or _counts_rows(name, numbers)) and not _date_forms(different):
         again = len(known) - len(different)
         said = f"{_percent(again / len(known))} of the rows have the id of another" if again else "all different"
         return {"type": "id" if may_be_id else "ignore"}, said
@@ -150,9 +156,10 @@ def _column(name: str, cells: list[str | None], decimal: str, *, may_be_id: bool
         comments += [_SKEWED] if log_helps(np.repeat(numbers, times)) else []
         comments += [asked] if (asked := _may_be_codes(numbers, times)) else []
         return {**settings, "range": list(_widened(numbers))}, "; ".join(comments)
-    if (form := _date_form(different)) is not None:
-        days = [datetime.strptime(text[:10] if form == ISO_DATE else text, form).toordinal() for text in different]
+    if forms := _date_forms(different):
+        days = [day for text in different if (day := day_of(text, forms)) is not None]
         age = "; of birth? type: date, as: age, reference: YYYY-MM-DD makes them years up to a day that all sites agree on, none of them after it"
+        form = forms[0] if len(forms) == 1 else f"date: [{', '.join(map(_yaml, forms))}] in the mapping"
         birth = _BIRTH.search(name) or max(days) - min(days) > _LIVES
         return {"type": "ignore"}, f"dates, {form}; type date makes them a feature, in days{age if birth else ''}"
     if len(different) > _MOST_CATEGORIES:
@@ -194,7 +201,7 @@ def _known_cells(cells: list[str], decimal: str) -> tuple[list[str], str]:
     words = Counter(cell for cell in cells if _UNKNOWN.fullmatch(cell))
     known = [cell for cell in cells if cell not in words]
     different = Counter(known)
-    typed = _numbers(different, decimal) is not None or _date_form(different) or all(map(_STAGE.fullmatch, different))
+    typed = _numbers(different, decimal) is not None or _date_forms(different) or all(map(_STAGE.fullmatch, different))
     if not words or not known or not typed:
         return cells, ""
     listed = ", ".join(json.dumps(word, ensure_ascii=False) for word in sorted(words))
@@ -279,22 +286,15 @@ def _counts_rows(name: str, numbers: FloatArray) -> bool:
     """Return whether numbers that nearly all differ look like ids: integers, of a column called so or without gaps."""
     if (numbers != np.floor(numbers)).any():
         return False
-    called = re.search(
-        r"(^|[^a-z])(id|nr|no|number|index|mrn|patient|case|fall)?(id|nr|no|number|index|mrn|patient|case)([^a-z]|$)",
-        name.lower(),
-    )
-    return bool(called or (len(numbers) >= 20 and np.ptp(numbers) < 1.05 * len(numbers)))
+    return bool(_ID_NAME.search(name.lower()) or (len(numbers) >= 20 and np.ptp(numbers) < 1.05 * len(numbers)))
 
 
-def _date_form(different: Counter[str]) -> str | None:
-    for form in _DATES:
-        try:
-            for text in different:
-                datetime.strptime(text[:10] if form == ISO_DATE else text, form)
-        except ValueError:
-            continue
-        return form
-    return None
+def _date_forms(different: Counter[str]) -> Sequence[str]:
+    """Return the form of dates, or two forms where each date has one of them; nothing for other texts."""
+    for forms in (*combinations(_DATES, 1), *combinations(_DATES[:-1], 2)):
+        if all(day_of(text, forms) is not None for text in different):
+            return forms
+    return ()
 
 
 def _widened(numbers: FloatArray) -> tuple[float, float]:

@@ -33,7 +33,7 @@ ISO_DATE = "%Y-%m-%d"
 
 
 def _spelled(value: Any) -> Any:
-    """Return how missing cells are written, as texts; one spelling may stand alone."""
+    """Return how missing cells, or dates, are written, as texts; one spelling may stand alone."""
     several = value if isinstance(value, list | tuple) else (value,)
     if not all(isinstance(one, str | int | float) for one in several):
         return value
@@ -56,12 +56,14 @@ class ColumnMapping(Settings):
     values: Mapping[str, str] = Field(
         default_factory=dict, description="The schema's value for each of the file's that differ."
     )
-    date: str = Field(default=ISO_DATE, description="Form of the dates, as Python's strptime: %d.%m.%Y.")
+    date: tuple[str, ...] = Field(
+        default=(ISO_DATE,), strict=False, description="Form of the dates, as Python's strptime: %d.%m.%Y; or several."
+    )
     missing: tuple[str, ...] = Field(
         default=(), strict=False, description="Spellings of a missing cell in this column, beside those of all columns."
     )
 
-    _as_spelled = field_validator("missing", mode="before")(_spelled)
+    _as_spelled = field_validator("missing", "date", mode="before")(_spelled)
 
     @field_validator("values", "units", mode="before")
     @classmethod
@@ -150,7 +152,7 @@ class TableMapping(Settings):
             of_type = f"mapping: column {name!r} is of type {known.type}"
             if (column.factor, column.offset, *column.units) != (1.0, 0.0) and known.type not in ("number", "weight"):
                 raise UserError(f"{of_type}, which has no factor, no offset and no units")
-            if column.date != ISO_DATE and known.type != "date":
+            if column.date != (ISO_DATE,) and known.type != "date":
                 raise UserError(f"{of_type} and has no form of dates")
             if column.values and known.values is None:
                 raise UserError(f"{of_type} and has no values")

@@ -170,6 +170,18 @@ def test_a_column_that_is_nearly_one_of_numbers_is_named(tmp_path):
     assert "crp: {type: number" in draft(path, TableMapping(missing=("pending",))).text
 
 
+def test_dates_in_two_forms_and_ids_with_a_letter_are_found(tmp_path):
+    dates = [
+        f"{i % 28 + 1:02}.03.20{i % 17 + 10}" if i % 3 else f"20{i % 17 + 10}-03-{i % 28 + 1:02}" for i in range(N)
+    ]
+    american = [f"{i % 12 + 1:02}/{i % 28 + 1:02}/2020" if i % 3 else "2020-03-01" for i in range(N)]
+    ids = [f"{700 + i}" if i else "A-1005" for i in range(N)]
+    text = draft(table(tmp_path, {"seen": dates, "us": american, "pat_id": ids, "x": [i % 50 for i in range(N)]})).text
+    assert 'seen: {type: ignore}  # dates, date: ["%Y-%m-%d", "%d.%m.%Y"] in the mapping; type date' in text
+    assert "us: {type: ignore}  # text with more than 30 values" in text
+    assert "pat_id: {type: id}  # all different" in text
+
+
 def test_numbers_with_a_unit_behind_are_drafted_with_the_line_that_reads_them(tmp_path):
     cells = [f"{60 + i % 17} µmol/l" if i % 2 else f"{60 + i % 17}" for i in range(N)]
     mixed = [f"{i}.5 {('mmol/l', 'mg/dl')[i % 2] if i > 1 else 'g/d'}" for i in range(N)]

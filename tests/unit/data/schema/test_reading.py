@@ -73,6 +73,26 @@ def test_a_table_with_its_own_names_units_and_words(tmp_path):
     assert typed.unread == ("Notiz",)
 
 
+def test_dates_in_several_forms(tmp_path):
+    schema = TableSchema(columns={"seen": {"type": "date", "missing": "mean"}})
+    text = 'seen\n11.01.1970\n1970-01-03\n1970-01-04 10:30\n""\n01/02/1970\n'
+    mapping = TableMapping(columns={"seen": {"date": ["%d.%m.%Y", "%Y-%m-%d", "%d/%m/%Y"]}})
+    np.testing.assert_array_equal(read(tmp_path, text, schema, mapping).X[:, 0], [10, 2, 3, np.nan, 31])
+    mapping = TableMapping(columns={"seen": {"date": ["%d.%m.%Y", "%Y-%m-%d"]}})
+    found, _ = faults(tmp_path, text, schema=schema, mapping=mapping)
+    assert found[0].startswith(
+        "seen: 1 cell is no date, first in row 5 (read as %d.%m.%Y or %Y-%m-%d; date: in the mapping says another form, or "
+        "a list of several; "
+    )
+
+
+def test_few_cells_outside_the_range_may_be_codes(tmp_path):
+    schema = TableSchema(columns={"size": {"type": "number", "range": [1, 300]}})
+    few = "errors, or a code for missing cells? missing: in the mapping"
+    assert few in faults(tmp_path, "size\n" + "20\n" * 8 + "-9\n" * 2, schema=schema)[0][0]
+    assert few not in faults(tmp_path, "size\n" + "20\n" * 7 + "-9\n" * 3, schema=schema)[0][0]
+
+
 def test_an_offset_after_the_factor(tmp_path):
     schema = TableSchema(columns={"temperature": {"type": "number", "unit": "Celsius", "range": [30, 45]}})
     mapping = TableMapping(columns={"temperature": {"factor": 5 / 9, "offset": -160 / 9}})
@@ -140,7 +160,7 @@ def test_all_faults_of_a_table_in_one_message_and_no_value(tmp_path):
         "size: 3 cells are outside 1 to 300 mm, first in row 2 (another unit? factor: 10 in the mapping leaves 0)",
         "sex: 1 cell is none of the schema's values, first in row 1 (upper or lower case? values: in the mapping)",
         "stage: 1 cell is none of the schema's values, first in row 2 (values: in the mapping)",
-        "seen: 2 cells are no date, first in row 2 (read as %Y-%m-%d; date: in the mapping says another form)",
+        "seen: 2 cells are no date, first in row 2 (read as %Y-%m-%d; date: in the mapping says another form, or a list of several)",
         "patient: 1 cell is missing, first in row 2",
     ]
     for value in ("4O", "0.22", "IV", "02.01.1970", "1970-02-30", "150,", "p3"):
