@@ -27,7 +27,7 @@ _LOW = 0.51
 
 #: What tests whether there are clusters, and whether they come back: where the rows are here, and at real sites.
 _HERE = "flareclust stability with the same {rows} and settings and --null 19 tests it"
-_REMOTE = "real sites do not give their {rows} for it: repeat the run with other --seed and compare the profiles"
+_REMOTE = "that takes the {rows} themselves, which stay at real sites: repeat the run with other seeds (--seed) and compare the profiles"
 
 
 @dataclass(frozen=True)

@@ -54,11 +54,11 @@ _STATUS_COLOURS = {"pass": "color:#2a6e3b", "review": "color:#8a5a00", "fail": "
 _MIXED_COST = "cost of k-prototypes (squared distances of numbers, plus gamma for each category that differs)"
 
 _MEASURES = {
-    "simplified_silhouette": "silhouette, simplified (0 to 1, higher is better)",
-    "inertia": "inertia (sum of squared distances to the centroids)",
+    "simplified_silhouette": "silhouette, simplified (how much nearer {rows} are to their own cluster than to the next: 0 to 1, higher is better)",
+    "inertia": "inertia (sum of squared distances to the centroids, the middles of the clusters; only for runs on the same {rows} and columns to compare)",
     "inertia_signal_to_noise": "inertia over the deviation of its noise (of differential privacy)",
     "clipped_share": "share of {rows} beyond the sites' bounds",
-    "davies_bouldin": "Davies-Bouldin index (lower is better)",
+    "davies_bouldin": "Davies-Bouldin index (how wide clusters are for the distance between them; lower is better)",
     "log_likelihood": "mean log likelihood of the mixture (higher is better)",
     "bic": "BIC (lower is better)",
     "icl": "ICL (lower is better; it prefers components that are apart)",
@@ -300,7 +300,7 @@ def _measures(found: Summary) -> Table | None:
         rows.append((f"{found.row_name} assessed", found.assessed))
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
-        what = f"{found.described_units} that a tree of {len(tree.leaves())} leaves puts into their cluster"
+        what = f"{found.described_units} that rules as those of the cards (a tree of {len(tree.leaves())} leaves) put into their cluster"
         rows.append((what, profile_words.percent(tree.accuracy)))
     return Table([Cell("measure", "text"), Cell("value")], rows) if rows else None
 

@@ -249,7 +249,7 @@ class Summary:
         for c in range(min(len(profiles.rows), MOST_CLUSTERS)):
             if (leaf := profile_words.rule_of(profiles, c)) is not None:
                 yield f"  cluster {c}: {leaf.text} ({profile_words.percent(leaf.found)} of the cluster, {profile_words.percent(leaf.purity)} right)"
-        yield f"  (estimates: fewer than min_count {self.row_name} of a cluster that a rule parts from the others at a site count with these, so rules may seem purer than they are)"
+        yield f"  (estimates, and rules may look better than they are: fewer than min_count {self.row_name} of a cluster that a rule parts from its others at a site are counted with the others)"
 
 
 def summarise(result: "Result") -> Summary:

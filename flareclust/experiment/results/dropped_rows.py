@@ -47,7 +47,7 @@ def dropped_rows(run: "Ended", absent: Collection[str]) -> Iterator[str]:
         having = sorted(numbers, key=numbers.__getitem__, reverse=True)
         named = [f"{site} {numbers[site]:,} of {read[site].of:,}" for site in having]
         at = "" if run.experiment.secure_sums or not named else f": {some(named, _MOST_NAMED, 'more sites')}"
-        yield f"{found}{at}{'; a site with a policy says multiples of its floor' if by_sites else ''}"
+        yield f"{found}{at}{'; a site with a policy says multiples of the smallest number that it lets out' if by_sites else ''}"
     silent = [site for site, own in tables.items() if _hides_repeats(run, own, read[site].repeated)]
     if silent:
         of = "any site" if run.experiment.secure_sums else some(silent, _MOST_NAMED, "more sites")

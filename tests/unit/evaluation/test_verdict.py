@@ -56,7 +56,7 @@ def test_indices_that_are_written_alike_are_written_once(indices, said):
 
 
 def test_real_sites_are_not_told_to_run_what_needs_their_rows():
-    assert "real sites do not give their rows" in verdict_on([], None, 0.5, remote=True).sentence
+    assert "that takes the rows themselves, which stay at real sites" in verdict_on([], None, 0.5, remote=True).sentence
 
 
 def _blobs(centers: np.ndarray, rows: int, seed: int) -> np.ndarray:

@@ -60,7 +60,7 @@ def test_of_real_sites_rules_and_the_tree_say_that_they_may_be_of_groups(sites, 
     shown, page = " ".join(capsys.readouterr().out.split()), report_page(real)
     assert "of the patients (or groups of them, at sites with a policy) into their cluster" in shown
     assert "of such patients (or groups of them, at sites with a policy) are in it" in page
-    assert "patients (or groups of them, at sites with a policy) that a tree of" in page
+    assert "patients (or groups of them, at sites with a policy) that rules as those of the cards (a tree of" in page
 
 
 def test_rules_and_the_tree_say_that_they_are_of_groups(groups, capsys):
@@ -68,11 +68,9 @@ def test_rules_and_the_tree_say_that_they_are_of_groups(groups, capsys):
     shown, page = " ".join(capsys.readouterr().out.split()), report_page(groups)
     assert re.search(r"a tree of \d+ leaves puts \d+ % of the groups of patients into their cluster", shown)
     assert "of such groups of patients are in it" in page
-    estimates = (
-        "fewer than min_count patients of a cluster that a rule parts from the others at a site count with these"
-    )
-    assert shown.count(estimates) == page.count(estimates) == 1
-    assert "groups of patients that a tree of" in page
+    assert shown.count("fewer than min_count patients of a cluster that a rule parts from its others at a site") == 1
+    assert page.count("where a rule parts only a few patients of a cluster from its others at a site (fewer than") == 1
+    assert "groups of patients that rules as those of the cards (a tree of" in page
 
 
 def test_without_a_policy_nothing_is_said_of_groups_and_what_is_not_described_is_counted(sites, capsys):

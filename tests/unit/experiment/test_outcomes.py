@@ -256,7 +256,7 @@ def test_they_are_in_the_report_the_terminal_and_the_saved_result(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for outcome, words in (
-        (TIMED, "time to died=yes (d)"),
+        (TIMED, "time until died is yes (d)"),
         ("outcome: {value: died}\n", "died"),
         ("outcome: {value: score}\n", "score"),
     ):

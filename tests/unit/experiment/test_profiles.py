@@ -102,6 +102,8 @@ def test_the_frame_is_what_pandas_finds_in_the_known_cells_of_the_pooled_rows(na
     independent = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
     v = np.sqrt(((table - independent) ** 2 / independent).sum() / table.sum())
     np.testing.assert_allclose(found.profiles().query("column == 'sex=m'")["cramers_v"], v, rtol=1e-9)
+    said = "How closely each category goes with the clusters, from 0 (not at all) to 1 (each tells the other): sex "
+    assert f"{said}{v:.2f} (Cramer&#39;s V)." in report_page(found).replace("'", "&#39;")
 
 
 def test_shares_of_sites_are_those_of_the_labels(result):
@@ -272,6 +274,16 @@ def test_a_refinement_that_sites_interrupt_says_their_reasons_once(most):
     assert said.endswith(
         f"site-1, site-2, site-3): each answers at most {most} exchanges of one job (its policy: max_rounds)"
     )
+
+
+def test_the_page_explains_its_measures_where_they_stand(result):
+    page = report_page(result)
+    for words in (
+        "silhouette, simplified (how much nearer rows are to their own cluster than to the next: 0 to 1",
+        "inertia (sum of squared distances to the centroids, the middles of the clusters; only for runs on the same rows",
+        "May this page and the files beside it be given to others? For the person who decides that: ",
+    ):
+        assert words in page
 
 
 def test_rows_without_names_are_described_on_request_only():

@@ -199,7 +199,7 @@ def test_sites_whose_tables_are_not_here_say_which_rows_took_no_part(hospitals, 
     )
     found = Ended(asked, Prepared(2, {}), replace(outcome, labels={})).warnings()
     at = "" if secure else ": north 1 of 30, west 1 of 30"
-    floor = "; a site with a policy says multiples of its floor"
+    floor = "; a site with a policy says multiples of the smallest number that it lets out"
     gone = replace(outcome, labels={}, refused={"west": "was lost"})
     if not secure:
         assert (
