@@ -207,7 +207,7 @@ class SiteData:
         except UserError as error:
             text = file_formats.unmarked(str(error))
             if reader_owns_them:
-                raise Refusal(f"cannot use its rows: {text}") from None
+                raise Refusal(f"cannot use its rows: {file_formats.unmarked(getattr(error, 'lines', text))}") from None
             _log.warning("the rows cannot be used: %s", text)
             parts = _FILE.split(file_formats.unmarked(str(error), self.path.name))
             # Without its numbers, except in names of files.

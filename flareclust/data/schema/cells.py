@@ -319,11 +319,15 @@ class ColumnReader(_Reader):
     def _unit_behind(self) -> str:
         """Return the line of a mapping that reads the numbers with a unit behind them; "" where it has all their units."""
         own, unit = f'from: "{self._own.from_}", ' if self._own.from_ else "", self.column.unit or "the schema's unit"
-        named, reads = "UNIT", f"reads them: for UNIT write it as the cells do, for 1 its factor to {unit}"
-        if here := self._units[normalize("NFKC", unit)]:
-            named, reads = unit, f"reads {here:,} of them"
-        line = f'columns: {{{self.name}: {{{own}units: {{"{named}": 1}}}}}}'
-        return f"with a unit? {line} in the mapping {reads}" if self._units else ""
+        here = self._units[normalize("NFKC", unit)]
+        named, how = unit if here else "UNIT", f"; for UNIT write it as the cells do, for 1 its factor to {unit}"
+        units = ", ".join(f'"{one}": {factor:.6g}' for one, factor in (*self._own.units.items(), (named, 1)))
+        line = f"columns: {{{self.name}: {{{own}units: {{{units}}}}}}}"
+        return (
+            f"with a unit? {line} in the mapping reads {here or self._units.total():,} of them{'' if here else how}"
+            if self._units
+            else ""
+        )
 
     def _other_unit(self) -> str:
         """Return which factor would leave few cells outside the range; "" where none would."""

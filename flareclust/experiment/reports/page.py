@@ -126,6 +126,7 @@ def report_page(result: "Result") -> str:
     algorithm = registry.get(result.algorithm)
     cramers_v = {} if found.exact is None else found.exact.cramers_v
     rules = {} if found.choice is None else found.choice["rules"]
+    sizes = None if found.sizes is None else [[cluster_cell(c, k), found.size(c)] for c in range(k)]
     # The tree of local clusters, with names of sites, is in a file of its own.
     drawn = installed("plots") and has_tree(result.arrays) and "tree_left" not in result.arrays
     return render(
@@ -144,7 +145,7 @@ def report_page(result: "Result") -> str:
         cards=_cards(found),
         why_none="" if found.profiles is not None else why_no_profiles(result),
         total=shown_sizes(result),
-        sizes=_sizes(found),
+        sizes=None if sizes is None else Table([Cell("cluster"), *numbers(found.row_name)], sizes),
         continuity=_continuity(result),
         heat=[] if found.profiles is None else heat_tables(found.profiles),
         left_out="" if found.profiles is None else columns_left_out(found.profiles),
@@ -217,13 +218,6 @@ def _rows_at(site: str, found: Summary) -> str:
 
 def _first(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
     return rows if len(rows) <= MOST_CLUSTERS else [*rows[:MOST_CLUSTERS], ("...", f"{len(rows) - MOST_CLUSTERS} more")]
-
-
-def _sizes(found: Summary) -> Table | None:
-    if found.sizes is None:
-        return None
-    k = found.result.centroids_found
-    return Table([Cell("cluster"), *numbers(found.row_name)], [[cluster_cell(c, k), found.size(c)] for c in range(k)])
 
 
 def _cards(found: Summary) -> list[dict[str, Any]]:

@@ -353,8 +353,8 @@ def print_checked(checked: "Checked") -> None:
         say(f"{subject}: {words}")
     for hint in checked.hints:
         say(hint, "hint")
-    for error in checked.errors:
-        say(f"error: {shortened(error)}", console=Console(stderr=True))
+    for line in "\n".join(f"error: {shortened(error)}" for error in checked.errors).splitlines():
+        say(line, console=Console(stderr=True))
     if not checked.hints and not checked.errors:
         Console().print("nothing odd")
 

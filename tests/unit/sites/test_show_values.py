@@ -44,6 +44,19 @@ def test_a_terminal_shows_cells_that_do_not_fit_with_their_rows(kit, capsys, mon
     assert "230" not in "".join(shown(capsys)[0])
 
 
+def test_each_fault_of_a_table_has_a_line_of_its_own(kit, capsys):
+    write(kit, table(kit), schema="schema.yaml", mapping=MAPPING)
+    assert call("site", "check", kit) == 2
+    errors = capsys.readouterr().err.splitlines()
+    at = next(i for i, line in enumerate(errors) if line.endswith(" does not fit the schema:"))
+    assert errors[at].startswith(f"error: {kit.name} cannot use its rows: ")
+    assert [line.split(" (")[0] for line in errors[at + 1 : at + 4]] == [
+        "  age: 1 cell is outside 0 to 120, first in row 4",
+        "  age: 1 cell is no number, first in row 3",
+        "  sex: 1 cell is none of the schema's values, first in row 4",
+    ]
+
+
 def test_where_the_output_is_no_terminal_values_are_shown_on_demand_only(kit, capsys):
     write(kit, table(kit), schema="schema.yaml", mapping=MAPPING)
     assert call("site", "check", kit, "--show-values") == 2

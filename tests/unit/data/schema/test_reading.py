@@ -150,7 +150,7 @@ def test_all_faults_of_a_table_in_one_message_and_no_value(tmp_path):
     )
     found, whole = faults(tmp_path, text)
     unit_behind = (
-        ' (with a unit? columns: {age: {units: {"UNIT": 1}}} in the mapping reads them: for UNIT write it as the cells do, '
+        ' (with a unit? columns: {age: {units: {"UNIT": 1}}} in the mapping reads 1 of them; for UNIT write it as the cells do, '
         "for 1 its factor to years)"
     )
     assert found == [
@@ -182,9 +182,14 @@ def test_decimal_points_are_recognised_where_the_mapping_has_commas(tmp_path):
     [
         (["75 µmol/l", "80\N{GREEK SMALL LETTER MU}mol/l", "91"], "µmol/l", {}, ['"µmol/l": 1', "reads 2 of them"]),
         (["5,6 mmol", "5,1 mmol/l"], "mmol/l", {"from": "Glu"}, ["decimal comma", 'from: "Glu", ', "reads 1 of them"]),
-        (["0.8 mg/dl", "75 µmol/l"], "µmol/l", {"units": {"µmol/l": 1}}, ['"UNIT": 1', "its factor to µmol/l"]),
+        (
+            ["0.8 mg/dl", "75 µmol/l"],
+            "µmol/l",
+            {"units": {"µmol/l": 1}},
+            ['units: {"µmol/l": 1, "UNIT": 1}', "its factor to µmol/l"],
+        ),
         (["40 %", "41%"], None, {}, ['"UNIT": 1', "for UNIT write it as the cells do", "the schema's unit"]),
-        (["4O", "x"], "mm", {}, ['columns: {size: {units: {"UNIT": 1}}} in the mapping']),
+        (["4O", "x"], "mm", {}, ['columns: {size: {units: {"UNIT": 1}}} in the mapping reads 1 of them; for']),
     ],
     ids=str,
 )
