@@ -16,8 +16,8 @@ BINS = 20
 #: Edges are multiples of the power of ten at or below this part of a column's deviation, so that they read well.
 _STEP = 0.1
 
-#: Shares of rows, and variances of 0 and 1, may be off by this much.
-_ROUNDING = 1e-9
+#: Shares of rows, and variances of 0 and 1, may be off by the first; means of shares in groups lie beyond 0 and 1 by less than the second.
+_ROUNDING, _BEYOND = 1e-9, 0.05
 
 #: Halvings of the interval that an edge is sought in, and standard deviations around the means that it covers.
 _HALVINGS, _REACH = 50, 4.0
@@ -60,8 +60,8 @@ def is_binary(counts: IntArray, means: FloatArray, m2: FloatArray) -> BoolArray:
 
 
 def are_shares(means: FloatArray) -> BoolArray:
-    """Return which columns (d,) have means (k, d) from 0 to 1."""
-    return np.asarray(((means >= -_ROUNDING) & (means <= 1 + _ROUNDING)).all(axis=0))
+    """Return which columns (d,) have means (k, d) from 0 to 1, or a little beyond, as rows in the place of groups can have."""
+    return np.asarray(((means >= -_BEYOND) & (means <= 1 + _BEYOND)).all(axis=0))
 
 
 def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int = BINS) -> FloatArray:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 #: What a policy does to numbers of rows, and to values, in words that follow the sites.
-_ROUNDED = "lets out no small numbers, so fewer rows than its floor count as none or as many as the floor{}; they have no intervals and no test"
+_ROUNDED = "lets out no small numbers, so fewer rows than the fewest that it lets out count as none or as that many{}; they have no intervals and no test"
 _MOVED = "leaves out rows of no group, and moves values alone in their group towards the others; intervals and the test do not allow for that"
 
 

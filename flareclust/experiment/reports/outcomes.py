@@ -84,7 +84,7 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
         yield "some expected numbers are below 5, where the test is not reliable"
     if gone := [c for c in np.flatnonzero(found.rows).tolist() if _is_unknown_at_the_end(found, c)]:
         last = f"{found.form.times[-1]:g}{found.unit and f' {found.unit}'}"
-        yield f"cluster {', '.join(map(str, gone))}: nobody is there until {last}, so the share without the event is not known then"
+        yield f"{'clusters' if len(gone) > 1 else 'cluster'} {', '.join(map(str, gone))}: nobody is there until {last}, so the share without the event is not known then"
     if not found.changed:
         yield (
             "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "

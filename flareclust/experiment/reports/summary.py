@@ -186,8 +186,10 @@ class Summary:
             return self._counted_under_policy(total, described)
         if described == total:
             return ""
-        why = "in a cluster of which their site has fewer than three, or min_count"
-        left = f"; not counted there: {total - described:,} {rows}, which are {why}" if total > described else ""
+        why = "of a cluster at their site (fewer than three, or than min_count)"
+        left = (
+            f"; not counted there: {total - described:,} {rows}, which are too few {why}" if total > described else ""
+        )
         return f"sizes are of all {total:,} {rows}, each in the {self._own} cluster; means and rules are of {described:,} {rows}{left}"
 
     @property

@@ -86,7 +86,7 @@ def test_without_a_policy_nothing_is_said_of_groups_and_what_is_not_described_is
         "sizes are of all 282 rows, each in the nearest cluster; means and rules are of 280 rows"
     )
     assert (
-        "not counted there: 2 rows, which are in a cluster of which their site has fewer than three"
+        "not counted there: 2 rows, which are too few of a cluster at their site (fewer than three, or than min_count)"
         in summarise(few).counted
     )
 

@@ -106,6 +106,18 @@ def test_the_frame_is_what_pandas_finds_in_the_known_cells_of_the_pooled_rows(na
     assert f"{said}{v:.2f} (Cramer&#39;s V)." in report_page(found).replace("'", "&#39;")
 
 
+def test_shares_a_little_beyond_0_and_1_are_shares():
+    """As those of rows in the place of groups are, under a policy."""
+    means = np.array([[-2e-4, 1.0002, 0.5, 1.2], [0.3, 0.7, 0.2, 0.1]])
+    columns = ("sex=f", "sex=m", "crp", "other=x")
+    arrays = {"profile_rows": np.array([50, 60]), "profile_means": means, "profile_m2": means**2}
+    found = profiles_of(arrays, columns)
+    assert found is not None
+    assert found.categories == {"sex": [0, 1]}
+    assert found.shares.tolist() == [True, True, False, False]
+    assert profile_words.percent(float(means[0, 0])) == "0 %"
+
+
 def test_shares_of_sites_are_those_of_the_labels(result):
     found = result.profiles("sites").query("site == 'south'").set_index("cluster")
     counts = np.bincount(result.site_labels["south"], minlength=3)
