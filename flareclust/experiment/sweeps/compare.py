@@ -1,12 +1,13 @@
 """compare.html, the page that compares the cells of a study: mean and standard deviation over the seeds, comparable cells side by side.
 
 Cells are comparable if all their axes but the first two (algorithm and partition) agree, so they have the same data and
-k; in measures that look at distances also if their columns are scaled alike. The page needs no other file and
-no script.
+k; in measures that look at distances also if their columns are scaled alike and their distances are the same. The page needs no
+other file and no script.
 """
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,18 +42,14 @@ def compare_page(name: str, found: StudySummary) -> str:
     """Return the page of a study of this name as HTML."""
     done, cells, ordered, units = found.done, found.cells, found.measures, _units(found.done)
     names, groups = list(dict.fromkeys(map(series, cells))), []
+    first = next((name for name in ordered if name in (*_HIGHER, *_LOWER)), "")  # by which the best are first
     for about, members in comparable(cells).items():
         measured = {measure: [cell for cell in members if measure in cell.mean] for measure in ordered}
         charts = [chart for measure, own in measured.items() for chart in _charts(measure, own, units, names)]
-        clusters = _side_by_side(_by_rank(members, ordered), done, list(members[0].cell)[:2])
+        named = list(members[0].cell)[: 2 if len(set(map(_split, members))) > 1 else 1]
+        clusters = _side_by_side(sorted(members, key=partial(_loss, measure=first)), done, named)
         groups.append({"about": about, "charts": charts, "clusters": clusters})
     return render("compare.html", name=name, found=found, seeds=len({one.trial.seed for one in done}), groups=groups)
-
-
-def _by_rank(cells: Sequence[Cell], ordered: Sequence[str]) -> list[Cell]:
-    """Return the cells, the best by the first measure that has a better side first."""
-    measure = next((name for name in ordered if name in (*_HIGHER, *_LOWER)), None)
-    return list(cells) if measure is None else sorted(cells, key=lambda cell: _loss(cell, measure))
 
 
 def _loss(cell: Cell, measure: str) -> float:
@@ -62,11 +59,14 @@ def _loss(cell: Cell, measure: str) -> float:
 
 
 def _units(done: Sequence[TrialRun]) -> dict[tuple[str, ...], str]:
-    """Return how the columns of each cell were scaled, in words; nothing for those that were not."""
+    """Return how the columns of each cell were scaled, and its distances where they are others than Euclidean, in words."""
     units = {}
     for one in done:
-        scale = {**one.trial.settled, **(one.trial.params.get("params") or {})}.get("scale", "none")
-        units[tuple(one.trial.cell.values())] = "" if scale == "none" else f"of scaled columns ({scale})"
+        own = {**one.trial.settled, **(one.trial.params.get("params") or {})}
+        scale, metric = own.get("scale", "none"), "k-prototypes" if "gamma" in own else own.get("metric", "euclidean")
+        said = [] if scale == "none" else [f"of scaled columns ({scale})"]
+        said += [] if metric == "euclidean" else [f"by distances of {metric}"]
+        units[tuple(one.trial.cell.values())] = " ".join(said)
     return units
 
 

@@ -84,6 +84,21 @@ def test_columns_that_a_schema_scales_are_labelled_as_scaled(tmp_path):
     assert len(found["inertia; smaller is better"].findall("g")) == 1
 
 
+def test_other_distances_than_euclidean_have_charts_of_their_own():
+    """Two measures of k-prototypes are no better or worse than those of k-means."""
+    done = [run(cell("lloyd"), 0, {"metric": "euclidean"}, inertia=1.0, ari=0.5)]
+    done += [run(cell("kprototypes"), 0, {"gamma": None, "scale": "standard"}, inertia=0.5, ari=0.5)]
+    done += [run(cell("cosine"), 0, {"metric": "cosine"}, inertia=0.1, ari=0.5)]
+    assert {
+        heading: len(svg.findall("g")) for heading, svg in drawings(compare_page("s", StudySummary.of(done))).items()
+    } == {
+        "inertia; smaller is better": 1,
+        "inertia of scaled columns (standard) by distances of k-prototypes; smaller is better": 1,
+        "inertia by distances of cosine; smaller is better": 1,
+        "ari; larger is better": 3,
+    }
+
+
 def test_splits_are_named_above_their_cells():
     done = [run(cell(a, p), 0, l2=1.0) for a in ("a", "b") for p in ("iid", "beta:1")]
     chart = drawings(compare_page("s", StudySummary.of(done)))["l2; smaller is better"]
@@ -140,11 +155,11 @@ def test_clusters_of_comparable_cells_are_matched_to_those_of_the_best():
     assert "Below each share is how far the cluster's mean is from that of its match: at 100 % it counts" in page
     shares, profiles = tables(page)
     assert shares == [
-        ["share of the rows", "a iid", "b iid", "c iid"],
+        ["share of the rows", "a", "b", "c"],
         ["cluster 0", "30 %", "40 %mean moved 40 %", "50 %mean moved 0 %"],
         ["cluster 1", "70 %", "60 %mean moved 20 %", "50 %another cluster"],
     ]
-    assert profiles[0] == ["cluster", "column", "a iid", "b iid", "c iid"]
+    assert profiles[0] == ["cluster", "column", "a", "b", "c"]
     # Of equally telling columns the first comes first, and the name is text.
     assert profiles[1] == ["cluster 0", "age", "1.0", "1.2", "1.0"]
     assert profiles[2] == ["", "crp<i>", "2.0", "2.0", "2.0"]
@@ -175,7 +190,7 @@ def test_a_split_is_said_and_what_has_no_partner_is_none():
     assert tables(compare_page("s", StudySummary.of(done)))[0][-1] == [
         "split, merged",
         "",
-        "cluster 0 of a iid was split into the clusters 0 and 2",
+        "cluster 0 of a was split into the clusters 0 and 2",
     ]
     done = [with_clusters(cell("a"), halves, ari=0.9), with_clusters(cell("b"), whole, ari=0.8)]
     shares = tables(compare_page("s", StudySummary.of(done)))[0]
