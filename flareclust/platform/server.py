@@ -4,7 +4,6 @@ All of it stands there by its name, so that it works wherever the kit lies and h
 scripts, in a container, by another supervisor.
 """
 
-import ctypes
 import logging
 import os
 import time
@@ -125,14 +124,13 @@ def _end_lost_jobs(fl_ctx: FLContext) -> None:
 class ReturnedMemory(FLComponent):
     """Gives the memory that finished jobs needed back to the operating system, and keeps audit.log and the folder of downloads small.
 
-    The C library keeps it, in pieces too small for the next job's messages, so that a server grew by a megabyte with each job.
+    A server grew by a megabyte with each job.
     """
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Do so at the end of each job; no memory where the C library is not that of GNU."""
+        """Do so at the end of each job."""
         if event_type in (EventType.JOB_COMPLETED, EventType.JOB_ABORTED):
-            with suppress(AttributeError):
-                ctypes.CDLL(None).malloc_trim(0)
+            _private.return_memory()
             with suppress(AttributeError, ImportError, OSError):
                 _rotate_audit(_private.AuditService.get_auditor())
             _remove_downloads(Path("transfer"))
