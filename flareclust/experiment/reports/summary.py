@@ -23,7 +23,7 @@ from flareclust.preparation.assignment import mixture_of
 from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.privacy.dp import server as dp_server
 from flareclust.privacy.dp import site as dp_site
-from flareclust.protocol.cluster_arrays import OUTCOME_NOISE
+from flareclust.protocol.cluster_arrays import OUTCOME_NOISE, ROWS_READ
 from flareclust.protocol.task import StepName
 
 if TYPE_CHECKING:
@@ -77,14 +77,14 @@ class Summary:
     def unread(self) -> str:
         """Return what is to say of rows that the sites' tables have and this run had not; "" where it read the tables itself.
 
-        Real sites do not tell their numbers: a single row without a value would be one that others know of. The tables of a POC are
-        read here as well, and warnings count these rows.
+        Real sites tell how many have a missing cell, by a schema (`READ`), and nothing else: a single row with the id of another would
+        be one that others know of. The tables of a POC are read here as well, and warnings count these rows.
         """
         if self.result.engine != "production":
             return ""
         return (
-            f"how many {self.row_name} each site left out in reading its table, since a cell is missing, an id comes twice or was "
-            "withdrawn, only the site knows: its log of the job says it, and flareclust site check KIT there"
+            f"how many {self.row_name} each site left out in reading its table, since "
+            f"{'' if ROWS_READ in self.result.arrays else 'a cell is missing, '}an id comes twice or was withdrawn, only the site knows: its log of the job says it, and flareclust site check KIT there"
         )
 
     @property

@@ -302,7 +302,7 @@ class _Outputs:
         if not (places := np.flatnonzero(found.shares)).size:
             return
         n = found.cells[:, places]
-        ones = np.rint(n * found.arrays[cluster_arrays.MEANS][:, places]).astype(np.int64)
+        ones = np.rint(n * np.clip(found.arrays[cluster_arrays.MEANS][:, places], 0.0, 1.0)).astype(np.int64)
         names = [f"{cluster}, {found.columns[j]}" for cluster in self.clusters for j in places]
         cells = Cells(
             np.stack([ones, n - ones], axis=-1).reshape(-1, 2), names, ["have it", "have it not"], divided=True

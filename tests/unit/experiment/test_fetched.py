@@ -100,7 +100,11 @@ def test_a_page_without_warnings_says_what_was_not_looked_at_and_a_run_that_read
     assert not fetched.warnings
     page = report_page(fetched)
     assert "No warnings of what the sites sent. Whether columns are skewed" in page
-    assert "only the site knows" in page
+    assert "since a cell is missing, an id comes twice or was withdrawn, only the site knows" in page
+    told = replace(
+        fetched, arrays={**fetched.arrays, "rows_read": np.array([[90, 0]]), "rows_read_sites": np.array(["a"])}
+    )
+    assert "since an id comes twice or was withdrawn, only the site knows" in report_page(told)
     for engine in ("inprocess", "poc"):
         page = report_page(replace(run, engine=engine, warnings=[]))
         assert "No warnings.</div>" in page
