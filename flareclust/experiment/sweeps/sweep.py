@@ -304,7 +304,8 @@ def trials(sweep: Sweep) -> list[Trial]:
         for seed, made in by_seed.items():
             trial = experiment_trial(experiment.model_copy(update={"seed": seed}), cell, source, **settled)
             # The same file in another folder is the same data, and a changed file of the same name is not.
-            made.append(replace(trial, params={**trial.params, "data": data_name(data), "data_digest": digest}))
+            of = {"data": data_name(data), "data_digest": digest, "n_sites": m}  # which sites' own files decide
+            made.append(replace(trial, params={**trial.params, **of}))
     return [trial for made in by_seed.values() for trial in made]
 
 

@@ -111,7 +111,7 @@ def test_sites_with_files_of_their_own_are_swept_too(tmp_path):
         np.save(tmp_path / "sites" / f"{site}.npy", np.random.default_rng(len(site)).normal(size=(30, 2)))
     made = sweep_settings.trials(sweep(data=str(tmp_path / "sites"), partitions="none", k=2, min_sites=2))
     assert made[0].name == "kfed/none/s0"
-    assert made[0].params["data"] == "sites"
+    assert (made[0].params["data"], made[0].params["n_sites"]) == ("sites", 2)
     assert study_trials.attempt_any(made[0]).measured.final["inertia"] > 0
 
 
