@@ -54,7 +54,7 @@ def _print(found: "Advice") -> None:
     )
     if found.n_rows < found.all_rows:
         say(f"{found.n_rows:,} of {found.all_rows:,} rows were looked at, drawn at random")
-    for algorithm, reason in found.failed.items():
-        say(f"note: {algorithm} was not compared: {reason}")
+    for note in found.warnings:
+        say(f"note: {note}")
     for sentence in found.sentences:
         say(f"{sentence[0].upper()}{sentence[1:]}.")

@@ -12,8 +12,7 @@ Readings:
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -52,10 +51,6 @@ class Candidate:
     unlabelled: float
     border: float | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the values."""
-        return asdict(self)
-
 
 def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None) -> tuple[Candidate, str]:
     """Return the candidate that is advised, and why, in a sentence."""
@@ -66,30 +61,32 @@ def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None)
             f"its {tree.k} clusters come back in other draws of the rows ({tree.stability:.2f}) and those of the others do not ({best:.2f}), "
             "which cut clusters that are no balls or ellipses"
         )
-    if mixture is None or mixture.k < 2 or mixture.bic is None or kmeans.bic is None:
+    if mixture is None or mixture.bic is None or kmeans.bic is None:
         return kmeans, "its clusters are balls, and nothing else that was tried has more of a case"
     gain = kmeans.bic - mixture.bic
-    if gain > 0 and mixture.stability >= kmeans.stability - _SLIGHTLY:
+    better, back = f"by {abs(gain):.2f} a row in BIC", f"({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
+    if gain <= 0:
+        return kmeans, f"balls describe the rows as well as a mixture with its many parameters does ({better})"
+    if mixture.k < 2:
+        return mixture, f"a single component describes the rows better than {kmeans.k} balls do ({better})"
+    if mixture.stability >= kmeans.stability - _SLIGHTLY:
         return mixture, (
-            f"components of their own size and direction describe the rows better than balls do (by {gain:.2f} a row in BIC), and come "
-            f"back in other draws of the rows as well ({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
-        )
-    if gain > 0:
-        return kmeans, (
-            f"a mixture describes the rows better (by {gain:.2f} a row in BIC), but its components do not come back in other draws of the rows "
-            f"({mixture.stability:.2f}; k-means {kmeans.stability:.2f})"
+            f"components of their own size and direction describe the rows better than balls do ({better}), and come back in other draws of "
+            f"the rows as well {back}"
         )
     return (
         kmeans,
-        f"balls describe the rows as well as a mixture with its many parameters does (by {-gain:.2f} a row in BIC)",
+        f"a mixture describes the rows better ({better}), but its components do not come back in other draws of the rows {back}",
     )
 
 
 def caution(chosen: Candidate, most: int) -> str:
     """Return what to look at before the clusters are used, in a sentence; `most` clusters were allowed, 0 where a number was asked for."""
+    if chosen.k < 2:
+        return "clusters of the others are cuts through one cloud; `flareclust stability --null 19` compares with rows without clusters"
     if chosen.stability < _UNSTABLE:
         return (
-            f"it does not find the same clusters in other draws of the rows ( {chosen.stability:.2f}): there may be none; ask with "
+            f"it does not find the same clusters in other draws of the rows ({chosen.stability:.2f}): there may be none; ask with "
             "`flareclust stability --null 19`"
         )
     if chosen.k == most:

@@ -1,7 +1,7 @@
 """`flareclust.advise`: which algorithm suits a table, by what k-means, a mixture and a tree make of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from flareclust.experiment.results.result import Result
 from flareclust.preparation.scaling import as_clustered, filled
 from flareclust.studies.repeats import check_repeatable, repeatable, run_again
 
-#: The numbers of clusters that are tried unless k says others, and the most rows that are looked at.
+#: The numbers of clusters that are tried unless k says others, and about the most rows that are looked at.
 RANGE, MOST_ROWS = "2..10", 5000
 
 #: The share of the rows of a draw, and pairs of draws.
@@ -32,7 +32,7 @@ class Advice:
 
     Attributes:
         algorithm: the one that is advised.
-        k: the number of clusters that it found.
+        k: the number of clusters that it found; 1 where there seem to be none.
         sentences: which, why, and what to look at.
         candidates: what each algorithm makes of the table.
         failed: why others could not be tried, by algorithm.
@@ -50,9 +50,16 @@ class Advice:
     all_rows: int
     results: Mapping[str, Result] = field(repr=False, compare=False)
 
+    @property
+    def warnings(self) -> list[str]:
+        """What was not compared, and what the results warn of that is advised, and of k-means, which knows rows without clusters."""
+        shown = dict.fromkeys((self.algorithm, _KMEANS))
+        failed = [f"{name} was not compared: {reason}" for name, reason in self.failed.items()]
+        return failed + [f"{name}: {text}" for name in shown for text in self.results[name].warnings]
+
     def frame(self) -> Any:
         """Return a data frame with a line per algorithm (pandas, where it is installed)."""
-        lines = [one.to_json() for one in self.candidates]
+        lines = [asdict(one) for one in self.candidates]
         return frame_of({name: [line[name] for line in lines] for name in lines[0]})
 
     def to_json(self) -> dict[str, Any]:
@@ -61,8 +68,9 @@ class Advice:
             "algorithm": self.algorithm,
             "k": self.k,
             "sentences": list(self.sentences),
-            "candidates": [one.to_json() for one in self.candidates],
+            "candidates": [asdict(one) for one in self.candidates],
             "failed": dict(self.failed),
+            "warnings": self.warnings,
             "rows": self.n_rows,
             "of": self.all_rows,
         }
@@ -100,8 +108,9 @@ def advise(
         )
     seed, (low, high) = first.seed, first.experiment["k_range"] or (first.k, first.k)
     all_sites = repeatable(first)
-    sites = _some(all_sites, stream(seed, 0, "rows to look at"))
-    draws = [_drawn(sites, stream(seed, i, "draw")) for i in range(2 * _PAIRS)]
+    all_rows = sum(map(len, all_sites.values()))
+    sites = _drawn(all_sites, MOST_ROWS / all_rows, stream(seed, 0, "rows to look at"))
+    draws = [_drawn(sites, DRAWN, stream(seed, i, "draw")) for i in range(2 * _PAIRS)]
     pairs = list(zip(draws[::2], draws[1::2], strict=True))
     same: dict[str, Any] = {"seed": seed, "policy": settings.get("policy"), "profile": False}
     same |= {name: first.params[name] for name in ("scale", "missing") if name in first.params}
@@ -116,45 +125,36 @@ def advise(
     for algorithm, own in asked.items():
         try:
             again = algorithm != _KMEANS or sites is not all_sites
-            results[algorithm] = run(algorithm, sites, **same, **own) if again else first
-            found[algorithm] = _candidate(results[algorithm], pairs)
+            result = run(algorithm, sites, **same, **own) if again else first
+            found[algorithm], results[algorithm] = _candidate(result, pairs), result
         except FlareclustError as error:
             if algorithm == _KMEANS:
                 raise
             failed[algorithm] = str(error)
         on_done(algorithm)
     chosen, why = advice.choose(found[_KMEANS], found.get(_MIXTURE), found.get(_TREE))
+    take = (
+        f"take {chosen.algorithm}, which finds {chosen.k} clusters" if chosen.k > 1 else "there seem to be no clusters"
+    )
     return Advice(
         algorithm=chosen.algorithm,
         k=chosen.k,
-        sentences=(
-            f"take {chosen.algorithm}, which finds {chosen.k} clusters",
-            why,
-            advice.caution(chosen, 0 if low == high else high),
-        ),
+        sentences=(take, why, advice.caution(chosen, 0 if low == high else high)),
         candidates=tuple(found.values()),
         failed=failed,
         n_rows=sum(map(len, sites.values())),
-        all_rows=sum(map(len, all_sites.values())),
-        results={name: result for name, result in results.items() if name in found},
+        all_rows=all_rows,
+        results=results,
     )
 
 
 _Sites = Mapping[str, FloatArray]
 
 
-def _some(sites: _Sites, rng: np.random.Generator) -> _Sites:
-    """Return at most `MOST_ROWS` rows, of each site the same share."""
-    share = MOST_ROWS / sum(map(len, sites.values()))
-    if share >= 1:
-        return sites
-    drawn = ((site, X, rng.permutation(len(X))[: max(1, int(share * len(X)))]) for site, X in sites.items())
-    return {site: X[np.sort(rows)] for site, X, rows in drawn}
-
-
-def _drawn(sites: _Sites, rng: np.random.Generator) -> _Sites:
-    """Return `DRAWN` of each site's rows."""
-    return {site: X[np.sort(rng.permutation(len(X))[: round(DRAWN * len(X))])] for site, X in sites.items()}
+def _drawn(sites: _Sites, share: float, rng: np.random.Generator) -> _Sites:
+    """Return a share of each site's rows, and one at least; all of them for 1 and more."""
+    kept = {site: rng.permutation(len(X))[: max(1, round(share * len(X)))] for site, X in sites.items()}
+    return {site: X[np.sort(kept[site])] for site, X in sites.items()} if share < 1 else sites
 
 
 def _candidate(result: Result, draws: Sequence[tuple[_Sites, _Sites]]) -> Candidate:

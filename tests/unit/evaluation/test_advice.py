@@ -20,7 +20,9 @@ KMEANS = candidate("portfolio", 0.9, 5.0)
         (candidate("gmm", 0.9, 4.0), None, "gmm"),  # likelier, and as stable
         (candidate("gmm", 0.8, 4.0), None, "portfolio"),  # likelier, and less stable
         (candidate("gmm", 1.0, 6.0), None, "portfolio"),  # less likely
-        (candidate("gmm", 1.0, 4.0, k=1), None, "portfolio"),  # no clusters
+        (candidate("gmm", 1.0, 4.0, k=1), None, "gmm"),  # no clusters
+        (candidate("gmm", 1.0, 6.0, k=1), None, "portfolio"),  # less likely than several balls
+        (candidate("gmm", 1.0, 4.0, k=1), candidate("tree", 1.01), "tree"),
         (None, None, "portfolio"),
         (candidate("gmm", 0.5, 4.0), candidate("tree", 1.0), "portfolio"),  # not clearly more stable
         (candidate("gmm", 0.5, 4.0), candidate("tree", 1.01), "tree"),
@@ -34,7 +36,8 @@ def test_what_is_advised(mixture, tree, expected):
 
 
 def test_clusters_that_do_not_come_back_are_doubted():
-    assert "there may be none" in caution(candidate("gmm", 0.5), 10)
+    assert "(0.50): there may be none" in caution(candidate("gmm", 0.5), 10)
+    assert "rows without clusters" in caution(candidate("gmm", 1.0, k=1), 10)
     assert "as many clusters as were allowed (10)" in caution(candidate("gmm", 0.9, k=10), 10)
     assert "12% of the rows" in caution(candidate("tree", 0.9, unlabelled=0.12), 10)
 

@@ -30,6 +30,18 @@ def test_stretched_clusters_are_for_a_mixture():
     assert found.frame()["algorithm"].tolist()[:2] == ["portfolio", "gmm"]
 
 
+@pytest.mark.parametrize("seed", range(2))
+def test_rows_of_one_normal_distribution_have_no_clusters_and_warnings_of_results_are_passed_on(seed):
+    X = np.random.default_rng(seed).normal(size=(600, 2))
+    found = flareclust.advise({f"s{i}": X[i::3] for i in range(3)}, "2..5")
+    assert (found.algorithm, found.k) == ("gmm", 1)
+    assert found.sentences[0] == "there seem to be no clusters"
+    assert "a single component describes the rows better" in found.sentences[1]
+    (said,) = [text for text in found.warnings if "there may be no clusters" in text]
+    assert said.startswith("portfolio: ")
+    assert found.to_json()["warnings"] == found.warnings
+
+
 def test_the_answer_is_the_same_again_and_in_scaled_columns():
     X = long_ones()
     one, again = (flareclust.advise(X, 2, n_sites=2, partition="iid", scale="standard", seed=3) for _ in range(2))
@@ -69,7 +81,9 @@ def test_the_command_prints_three_sentences_or_one_object(tmp_path, monkeypatch,
         write(tmp_path / "sites" / f"{site}.csv", rows)
     asked = ("advise", "sites", "--partition", "none", "--k", "2..3")
     assert call(*asked) == 0
-    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("Take gmm, which finds 2 ")]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("Take gmm, which finds 2 ")]
+    assert [line for line in lines if line.startswith("note: portfolio: k=3 is the largest of the range 2..3")]
     assert call(*asked, "--json") == 0
     assert json.loads(capsys.readouterr().out)["sentences"][0] == "take gmm, which finds 2 clusters"
     assert call(*asked, "--set", "metric=cosine") == 2
