@@ -4,7 +4,7 @@ Source: Ward's tree after Ward (1963), `flareclust.core.ward_tree`; with `shape=
 Sander (2013), `flareclust.core.density_tree`. Both are computed from means, numbers of rows and sums of squares.
 
 1. With `cut="longest"` Ward's tree is cut where the ratio of two successive heights is largest, into 2 to k clusters of three
-   micro-clusters on average; HDBSCAN's into the clusters with the largest stability, up to k.
+   micro-clusters on average; HDBSCAN's into the clusters with the largest stability, up to k. With a number, the same from it on.
 2. More micro-clusters than `MOST` are merged before, by Ward's tree of part after part of them, in the order of the sites.
 3. A final centroid is the mean of the rows of the cluster's micro-clusters.
 4. A site gets the clusters of its own micro-clusters, as numbers. The result has no micro-cluster of a site, but for a cluster that is
@@ -56,7 +56,7 @@ class TreeState(State):
 
     labelled_rows: int | None = None  # in micro-clusters of a cluster
     noise_rows: int | None = None  # and in others
-    chosen_k: int | None = None  # with `cut="longest"`, their number
+    chosen_k: int | None = None  # where the cut chooses it, their number
     representatives: FloatArray | None = None  # means of sets of micro-clusters, as rows were clustered (p, d)
     representative_cluster: IntArray | None = None  # the cluster of each (p,), -1 for none
     representative_rows: IntArray | None = None  # the rows behind each (p,)
@@ -81,6 +81,11 @@ class TreeAggregator(ClusteringAggregator):
     executor = tree.TreeExecutor
     state = TreeState
 
+    @property
+    def _least(self) -> int:
+        """Return the fewest clusters that are tried."""
+        return self.params.k if self.params.cut == "k" else 0 if self.params.cut == "longest" else self.params.cut
+
     def limits(self, round_: Round[TreeState]) -> dict[str, int]:
         """Return the most micro-clusters of a site."""
         return {"k": self.params.max_groups}
@@ -103,7 +108,7 @@ class TreeAggregator(ClusteringAggregator):
         state = TreeState(
             labelled_rows=int(final.counts.sum()),
             noise_rows=int(received.counts[cluster < 0].sum()),
-            chosen_k=len(final.counts) if self.params.cut == "longest" else None,
+            chosen_k=len(final.counts) if self.params.cut != "k" else None,
             branches=branches,
             **self._described(received, cluster),
         )
@@ -126,14 +131,15 @@ class TreeAggregator(ClusteringAggregator):
         state, numbers, found = round_.state, round_.diagnostics, []
         k, labelled, noise = int(numbers["clusters"]), state.labelled_rows or 0, state.noise_rows or 0
         smaller = "min_cluster_size, min_samples or group_rows" if self.params.shape == "density" else "group_rows"
-        if self.params.cut == "k" and k < self.params.k:
-            found.append(
-                f"the tree has {k} clusters at most where k={self.params.k} was asked for; give smaller {smaller}"
-            )
-        if self.params.cut == "longest" and k == 1 < self.params.k:
+        least, most = self._least, self.params.k
+        if k < least:
+            asked = f"k={least}{' or more' if least < most else ''}"
+            found.append(f"the tree has {k} clusters at most where {asked} was asked for; give smaller {smaller}")
+        elif least <= k == 1 < most:
             found.append(f"the tree has one cluster only; give smaller {smaller} to look for smaller clusters")
-        if self.params.cut == "longest" and k == self.params.k > 1:
-            found.append(f"the cut that lasts longest has k={k} clusters, the most that were tried; give a larger k")
+        elif least < most and (k == most > 1 or k == least > 2):
+            end = "most that were tried; give a larger k" if k == most else "fewest that were tried; try fewer"
+            found.append(f"the cut that lasts longest has k={k} clusters, the {end}")
         if noise > _MANY * (labelled + noise):
             share = noise / (labelled + noise)
             found.append(f"{share:.0%} of the rows are in no cluster; give smaller {smaller}, or shape=ward")
@@ -152,16 +158,17 @@ class TreeAggregator(ClusteringAggregator):
 
     def _clusters(self, groups: "_Groups") -> tuple[IntArray, density_tree.Branches | None]:
         """Return the cluster of each group (g,), -1 for none, and with `shape="density"` the clusters of the tree."""
-        k, exactly = min(self.params.k, len(groups.counts)), self.params.cut == "k"
+        k, least = (min(number, len(groups.counts)) for number in (self.params.k, self._least))
         if self.params.shape == "ward":
             linkage = ward_tree.ward_linkage(groups.means, groups.counts)
-            most = min(k, len(groups.counts) // _FEWEST)
-            return ward_tree.cut(linkage, k if exactly else ward_tree.longest_lived(linkage, most)), None
+            most = max(least, min(k, len(groups.counts) // _FEWEST))
+            number = k if least == k else ward_tree.longest_lived(linkage, most, max(least, 2))
+            return ward_tree.cut(linkage, number), None
         usual = round(_FEWEST * float(groups.counts.mean()))
         size = self.params.min_cluster_size or usual
         linkage, core = density_tree.density_linkage(*groups, self.params.min_samples or size)
         whole = density_tree.condensed(linkage, core, groups.counts, size)
-        chosen = density_tree.select_clusters(whole, k, exactly=exactly)
+        chosen = density_tree.select_clusters(whole, k, least)
         branches = density_tree.Branches(whole.parent, whole.birth, whole.death, whole.rows, chosen)
         return chosen[whole.cluster], branches
 

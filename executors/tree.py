@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import model_validator
+from pydantic import PositiveInt, model_validator
 
 from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import FloatArray, IntArray, Message
@@ -65,8 +65,8 @@ class TreeParams(ScaledParams):
     shape: Literal["ward", "density"] = server(
         "ward", "The tree: Ward's, for compact clusters, or HDBSCAN's, for clusters of any shape and rows in none."
     )
-    cut: Literal["k", "longest"] = server(
-        "k", "Where the tree is cut: to k clusters, or to the number up to k that lasts longest."
+    cut: Literal["k", "longest"] | PositiveInt = server(
+        "k", "Where the tree is cut: to k clusters, or to the number up to k that lasts longest, of all or from one on."
     )
     min_cluster_size: int | None = server(
         None, "With shape=density, rows of a cluster at least; None for those of three mean micro-clusters.", ge=2
@@ -76,7 +76,9 @@ class TreeParams(ScaledParams):
     )
 
     @model_validator(mode="after")
-    def _of_densities(self) -> "TreeParams":
+    def _fit(self) -> "TreeParams":
+        if isinstance(self.cut, int) and self.cut > self.k:
+            raise UserError(f"cut={self.cut} is more than k={self.k}; give the smallest number of clusters to try")
         given = [name for name in ("min_cluster_size", "min_samples") if getattr(self, name) is not None]
         if given and self.shape == "ward":
             raise UserError(f"{given[0]} is for shape=density, and shape is ward; leave it out, or set shape=density")
@@ -118,11 +120,8 @@ class TreeExecutor(ClusteringExecutor):
             return _of_late_rows(task, rows.X)
         groups, cluster = self._groups(rows.of(rows.seen)), own_numbers(task, "group", -1)
         if len(cluster) != len(groups.counts):
-            _log.warning(
-                "%d groups have a cluster where %d were sent; labels go by the nearest centroid",
-                len(cluster),
-                len(groups.counts),
-            )
+            said = "%d groups have a cluster where %d were sent; labels go by the nearest centroid"
+            _log.warning(said, len(cluster), len(groups.counts))
             return super().labels(task, rows)
         own = groups.labels if rows.seen is rows.X else assign(rows.X, groups.centroids)[0]
         return np.append(cluster, -1)[own]

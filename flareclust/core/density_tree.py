@@ -109,10 +109,10 @@ def warm_up() -> None:
     condensed(*density_linkage(np.arange(3.0)[:, None], ones, np.zeros(3), 1), ones, 2)
 
 
-def select_clusters(tree: CondensedTree, k: int, *, exactly: bool) -> IntArray:
+def select_clusters(tree: CondensedTree, k: int, least: int = 0) -> IntArray:
     """Return the selected cluster that each of the tree's is or is part of (c,), numbered 0, 1, ... in its order; -1 for none.
 
-    At most k are selected, or just as many if `exactly`; fewer where the tree has fewer leaves.
+    From `least` to k are selected, as many as are stablest; fewer where the tree has fewer leaves.
     """
     c = len(tree.parent)
     children: list[list[int]] = [[] for _ in range(c)]
@@ -122,13 +122,12 @@ def select_clusters(tree: CondensedTree, k: int, *, exactly: bool) -> IntArray:
     best: list[FloatArray] = [np.empty(0)] * c
     firsts: list[IntArray] = [np.empty(0, np.int64)] * c
     for i in range(c - 1, -1, -1):
-        own = (
-            -np.inf if i == 0 and children[0] else float(tree.stability[i])
-        )  # the root only where there is nothing else
+        own = -np.inf if i == 0 and children[0] else float(tree.stability[i])  # the root only where nothing else is
         best[i], firsts[i] = _of_branch(own, [best[one] for one in children[i]], k)
-    number = len(best[0]) - 1 if exactly else int(np.argmax(best[0][1:])) + 1
+    least = min(least, len(best[0]) - 1)
+    number = int(np.argmax(best[0][max(least, 1) :])) + max(least, 1)
     chosen, numbers, stack = np.full(c, -1), 0, [(0, number)]
-    if exactly and k == 1:
+    if least == k == 1:
         return np.zeros(c, np.int64)
     while stack:
         i, j = stack.pop()
@@ -260,11 +259,7 @@ def _condense(
     """Walk down a tree of merges and fill what `CondensedTree` has; return the number of clusters."""
     m, found = cluster.shape[0], 1
     nodes, own, fell = np.empty(2 * m, np.int64), np.empty(2 * m, np.int64), np.empty(2 * m)
-    nodes[0], own[0], fell[0] = (
-        2 * m - 2,
-        0,
-        -1.0,
-    )  # the density at which a branch fell off its cluster; -1 where it is in it
+    nodes[0], own[0], fell[0] = 2 * m - 2, 0, -1.0  # `fell`: at which density from its cluster; -1 of what is in it
     top = 1
     while top:
         top -= 1

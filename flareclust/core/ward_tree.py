@@ -78,13 +78,13 @@ def cut(linkage: Linkage, k: int) -> IntArray:
     return np.argsort(np.argsort(first))[sets.reshape(-1)].astype(np.int64)
 
 
-def longest_lived(linkage: Linkage, most: int) -> int:
-    """Return the number of sets, from 2 to `most`, that lasts for the largest factor of heights (ties: the fewest); 1 of one point.
+def longest_lived(linkage: Linkage, most: int, least: int = 2) -> int:
+    """Return the number of sets, from `least` to `most`, that lasts for the largest factor of heights (ties: the fewest); 1 of one point.
 
     Source: the lifetime of Fred, Jain (2005), Combining multiple clusterings using evidence accumulation, section 3.3. It is a
     factor here and no difference, which nearly always is largest between the last two merges.
     """
-    k = np.arange(2, min(most, len(linkage.left) + 1) + 1)
+    k = np.arange(least, min(most, len(linkage.left) + 1) + 1)
     if not len(k) or not linkage.height[-1]:
         return 1
     ends = len(linkage.height) - k + 1  # the merge that ends k sets; the one before it made them

@@ -1,6 +1,6 @@
 """Runs with a range of k: which k the federation's rows speak for, from one upload at the largest.
 
-`pooled` can try all of them in its own job, and so can mixtures, by BIC or ICL. For any other algorithm a job of `pooled` chooses
+`pooled` can try all of them in its own job, and so can mixtures, by BIC or ICL, and trees, by what cut lasts longest. For any other algorithm a job of `pooled` chooses
 first, and the algorithm then runs with what it chose.
 """
 
@@ -32,6 +32,9 @@ _SCORES = ("inertia", "calinski_harabasz", "simplified_silhouette", "davies_boul
 
 #: The setting of mixtures that says what chooses the number of components, the array with its value for each of them, and its values.
 _OWN_CRITERION, _TRIED, _OWN_RULES = "k_criterion", "tried", ("bic", "icl")
+
+#: The setting that takes the smallest number to try, of the algorithms that choose by themselves: mixtures and trees.
+_SMALLEST = {"gmm": "k_min", "tree": "cut"}
 
 #: Settings of an algorithm that the job that chooses has, too.
 _SHARED = (
@@ -79,12 +82,12 @@ def own_settings(
 ) -> dict[str, Any] | None:
     """Return the settings with which an algorithm with these `params` chooses from a range in its own job; None where it cannot.
 
-    Mixtures do so by their own criterion, unless another one is asked for; with secure sums they cannot.
+    Mixtures and trees do so by their own criterion, unless another one is asked for; with secure sums they cannot.
     """
     if algorithm == CHOOSER:
         return settings(k_range, criterion, params)
-    by_itself = _OWN_CRITERION in registry.get(algorithm).parameters() and criterion == criteria.USUAL
-    return {"k_min": k_range[0]} if by_itself and not secure_sums else None
+    by_itself = algorithm in _SMALLEST and criterion == criteria.USUAL and not secure_sums
+    return {_SMALLEST[algorithm]: k_range[0]} if by_itself else None
 
 
 def own_criterion(algorithm: str, criterion: str | None) -> dict[str, Any]:
@@ -177,8 +180,9 @@ def selection_of(arrays: Mapping[str, Array]) -> criteria.KSelection | None:
 
 
 def rule_of(arrays: Mapping[str, Array], criterion: str, params: Mapping[str, Any]) -> str:
-    """Return the rule that chose the number of clusters, of a run that was asked for a `criterion`; mixtures have their own."""
-    return str(params[_OWN_CRITERION]) if _TRIED in arrays else criteria.current_rule(criterion)
+    """Return the rule that chose the number of clusters, of a run that was asked for a `criterion`; mixtures and trees have their own."""
+    own = str(params[_OWN_CRITERION]) if _TRIED in arrays else "cut" if isinstance(params.get("cut"), int) else ""
+    return own or criteria.current_rule(criterion)
 
 
 def summary(arrays: Mapping[str, Array], params: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -46,10 +46,9 @@ def run_again(reference: Result, sites: Mapping[str, FloatArray], seed: int) -> 
         JobFailed: the federation did not reach a result.
     """
     experiment = experiment_of(reference, len(sites), seed)
-    own_choice = (
-        "k_criterion" in experiment.params and experiment.params.get("k_min") is not None
-    )  # which is made again
-    k = experiment.k if own_choice and experiment.k else reference.k
+    own = experiment.params  # a choice of mixtures and trees themselves is made again
+    chooses = own.get("k_min") is not None if "k_criterion" in own else isinstance(own.get("cut"), int)
+    k = experiment.k if chooses and experiment.k else reference.k
     experiment = experiment.model_copy(update={"k": k, "k_range": None})
     prepared = Prepared(k, sites)
     return evaluate(experiment, prepared, submit(experiment, prepared), 0.0)
@@ -58,7 +57,7 @@ def run_again(reference: Result, sites: Mapping[str, FloatArray], seed: int) -> 
 def experiment_of(reference: Result, n_sites: int, seed: int) -> Experiment:
     """Return the experiment of a run for so many sites and another seed, with the settings that followed from its data."""
     asked = Experiment(**reference.experiment)
-    chosen = {} if asked.k_range is None else {"k_min", "criterion"}
+    chosen = {} if asked.k_range is None else {"k_min", "criterion", "cut"}
     params: dict[str, Any] = {name: value for name, value in reference.params.items() if name not in chosen}
     if "compare" in params:
         params["compare"] = "none"  # the sites' columns were compared in the reference run

@@ -65,7 +65,7 @@ def select_k(
         data: as in `run`.
         k_range: the numbers to try: range(2, 16), (2, 15) or "2..15".
         criterion: "calinski-harabasz", "silhouette", "davies-bouldin", "elbow" or "separation"; of `gmm` also "bic",
-            which is its default, or "icl".
+            which is its default, or "icl". `tree` has none: without one its own cut selects, and there are no `scores`.
         null: number of runs on rows without clusters to compare with, at least 19; 0 for none. `KSelected.null` has the answer.
         null_reference: what these rows are, as in `flareclust.stability`.
         **settings: further arguments of `run`.
@@ -80,8 +80,7 @@ def select_k(
     if null:
         check_repeatable(algorithm, settings)
     result = run(algorithm, data, k_range, criterion=criterion, **settings)
-    known = selection.summary(result.arrays, result.params)
-    assert known is not None
+    known = selection.summary(result.arrays, result.params) or {"k": [], "rules": {}}
     names = [name for name in known if name not in ("k", "rules")]
     scores = {k: {name: known[name][i] for name in names} for i, k in enumerate(known["k"])}
     if null:

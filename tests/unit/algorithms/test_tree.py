@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.cluster import HDBSCAN
-from sklearn.datasets import make_moons
+from sklearn.datasets import make_circles, make_moons
 from sklearn.metrics import adjusted_rand_score
 
 import flareclust
@@ -14,6 +14,7 @@ from flareclust.aggregators.tree import TreeAggregator
 from flareclust.core import density_tree, microaggregation
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
+from flareclust.evaluation import selection
 from flareclust.executors.tree import TreeExecutor
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
@@ -21,6 +22,7 @@ from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
+from flareclust.studies.repeats import run_again
 from tests.computed import computed
 
 ASKED = Task(StepName.CLUSTER, 0, {}, "a")
@@ -176,6 +178,59 @@ def test_k_may_be_left_out():
         assert not found.warnings
     with pytest.raises(UserError, match="k is not known"):
         flareclust.run("pooled", sites)
+
+
+def rings(n=1500):
+    X = make_circles(n, noise=0.04, factor=0.4, random_state=2)[0][np.random.default_rng(0).permutation(n)]
+    return {f"s{i}": X[i::4] for i in range(4)}
+
+
+@pytest.mark.parametrize("sites", [moons()[0], rings()], ids=["moons", "rings"])
+def test_of_a_range_the_cut_that_lasts_longest_is_taken_and_not_what_kmeans_prefers(sites):
+    found = flareclust.run("tree", sites, "2..8", shape="density")
+    assert (found.k, found.centroids_found, found.params["cut"]) == (2, 2, 2)
+    assert [record["step"] for record in found.outcome.rounds] == ["cluster", "assess"]
+    assert not any("range" in text or "largest" in text for text in found.warnings)
+    asked = flareclust.run("tree", sites, "2..8", shape="density", criterion="silhouette")
+    assert asked.k > 2  # by the clusters of pooled
+    chosen = flareclust.select_k("tree", sites, "2..8", shape="density")
+    assert (chosen.k, chosen.criterion, chosen.scores, chosen.best) == (2, "cut", {}, {})
+    assert selection.exported_k("tree", "2..8", None, {}) == (8, {"cut": 2})
+
+
+@pytest.mark.parametrize("shape", ["ward", "density"])
+def test_a_range_that_lacks_the_number_says_so(shape):
+    rng = np.random.default_rng(0)
+    corners = np.array([[0, 0], [0, 40], [40, 0], [40, 40], [20, 80]])
+    X = rng.permutation(np.repeat(corners, 120, axis=0) + rng.normal(size=(600, 2)))
+    sites = {f"s{i}": X[i::3] for i in range(3)}
+    for k, end in (("2..9", ""), ("3..5", "the most that were tried"), ("5..9", "the fewest that were tried")):
+        found = flareclust.run("tree", sites, k, shape=shape)
+        assert found.k == 5
+        assert [text for text in found.warnings if "lasts longest" in text] == (
+            [text for text in found.warnings if end in text] if end else []
+        )
+    below = flareclust.run("tree", sites, "2..3", shape=shape)
+    assert below.k <= 3
+    with pytest.raises(UserError, match="cut=4 is more than k=3"):
+        get("tree").build(3, params={"cut": 4})
+    with pytest.raises(UserError, match="one of k, longest or an integer greater than 0"):
+        get("tree").build(3, params={"cut": "best"})
+
+
+def test_a_range_beyond_the_tree_says_how_many_clusters_it_has():
+    found = flareclust.run("tree", moons()[0], "60..70", shape="density")
+    assert any("where k=60 or more was asked for" in text for text in found.warnings)
+
+
+def test_repeats_of_a_range_have_the_number_that_was_chosen_and_of_a_cut_choose_again():
+    sites = moons()[0]
+    fixed, again = (
+        run_again(flareclust.run("tree", sites, **asked, shape="density"), sites, 1)
+        for asked in ({"k": "2..8"}, {"k": 8, "cut": 2})
+    )
+    assert (fixed.k, fixed.params["cut"]) == (2, "k")
+    assert (again.k, again.params["cut"], again.experiment["k"]) == (2, 2, 8)
 
 
 def test_more_groups_than_a_tree_takes_are_merged_before(monkeypatch):

@@ -15,7 +15,7 @@ def moons(n=400):
 
 def selected(tree, k, *, exactly):
     """The selected cluster of each group."""
-    return select_clusters(tree, k, exactly=exactly)[tree.cluster]
+    return select_clusters(tree, k, k if exactly else 0)[tree.cluster]
 
 
 def clusters(X, counts=None, sse=None, min_samples=10, size=20, k=1000, *, exactly=False):

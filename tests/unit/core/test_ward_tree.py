@@ -59,6 +59,8 @@ def test_the_cut_that_lasts_longest_is_that_into_separated_clusters(k):
     found = ward_linkage(X, np.ones(len(X)))
     assert longest_lived(found, 20) == k
     assert longest_lived(found, k - 1) <= k - 1
+    assert longest_lived(found, 20, k) == k
+    assert longest_lived(found, 20, k + 1) > k
 
 
 def test_points_in_one_place_have_one_cluster_and_a_tree_of_height_0():
