@@ -263,7 +263,7 @@ def _site_bars(found: Summary) -> Table | None:
         [site, size_text(int(own.sum()), found.floor), Cell("", "fill", bar=stacked(own.tolist()))]
         for site, own in list(counts.items())[:_MOST_SITES]
     ]
-    heads = [Cell("site", "name"), *numbers(found.row_name), Cell(f"its {found.row_name} by cluster", "fill")]
+    heads = [Cell("site", "name"), *numbers(found.labelled), Cell(f"its {found.labelled} by cluster", "fill")]
     return Table(heads, rows, style="width:100%", more=max(len(counts) - _MOST_SITES, 0)) if rows else None
 
 
@@ -288,10 +288,7 @@ def _measures(found: Summary) -> Table | None:
         mixed = name == "inertia" and "gamma" in result.arrays
         known = _MIXED_COST if mixed else _MEASURES.get(name, "").format(rows=found.row_name)
         rows.append((known or name.replace("_", " "), shown))
-    if found.uncertain:
-        rows.append((found.uncertain_name, found.uncertain))
-    if found.assessed:
-        rows.append((f"{found.row_name} assessed", found.assessed))
+    rows += found.numbers_of_rows
     tree = None if found.exact is None else found.exact.tree
     if tree is not None and tree.rows[0].any():
         what = f"{found.described_units} that rules as those of the cards (a tree of {len(tree.leaves())} leaves) put into their cluster"

@@ -112,11 +112,6 @@ class Summary:
         better = f" ({_BETTER[name]} is better)" if name in _BETTER else ""
         return f"{in_unit(name.replace('_', ' '), self.row_name)}{better}"
 
-    @property
-    def uncertain_name(self) -> str:
-        """Return what `uncertain` is a number of."""
-        return f"uncertain {self.row_name} (probability below {_CERTAIN:g})"
-
     @cached_property
     def uncertain(self) -> str:
         """Return how many rows have no component of a mixture that is clearly the most probable one; "" for other algorithms.
@@ -135,6 +130,26 @@ class Summary:
         if self.floor and n < self.floor:
             return f"fewer than {self.floor}"
         return f"{n:,} ({profile_words.percent(n / len(X))})"
+
+    @cached_property
+    def unlabelled(self) -> int:
+        """Return how many of the rows assessed a tree leaves without a label; 0 for other algorithms."""
+        rows, labelled = (self.result.assessed or {}).get("rows"), self.result.arrays.get("labelled_rows")
+        return 0 if rows is None or labelled is None else max(rows - int(labelled), 0)
+
+    @property
+    def labelled(self) -> str:
+        """Return what rows with a label are called."""
+        return f"labelled {self.row_name}" if self.unlabelled else self.row_name
+
+    @property
+    def numbers_of_rows(self) -> list[tuple[str, str]]:
+        """Return the numbers of rows that stand below the measures, each after what it is a number of."""
+        n, total = self.unlabelled, (self.result.assessed or {}).get("rows") or 1
+        none = f"fewer than {self.floor}" if n < self.floor else f"{n:,} ({profile_words.percent(n / total)})"
+        found = {f"uncertain {self.row_name} (probability below {_CERTAIN:g})": self.uncertain}
+        found |= {f"{self.row_name} without a label": none if n else "", f"{self.row_name} assessed": self.assessed}
+        return [(name, number) for name, number in found.items() if number]
 
     @property
     def chosen(self) -> str:
@@ -174,14 +189,11 @@ class Summary:
         """Return of which rows sizes are, and of which means and rules; "" where both are of all."""
         if (profiles := self.exact) is None or self.sizes is None:
             return self._withheld
-        rows, sites, total, described = self.row_name, "the sites", int(self.sizes.sum()), int(profiles.rows.sum())
+        rows, total, described = self.labelled, int(self.sizes.sum()), int(profiles.rows.sum())
         if not (self.result.labels >= 0).any():
-            of_groups = (
-                ""
-                if self.result.engine not in REMOTE
-                else f"; one with a policy describes groups of {rows} in their place"
-            )
-            return f"sizes, means and rules are of the {described:,} {rows} that {sites} have described{of_groups}"
+            said = f"sizes, means and rules are of the {described:,} {rows} that the sites have described"
+            groups = f"; one with a policy describes groups of {rows} in their place"
+            return said + groups * (self.result.engine in REMOTE)
         if self.floor:
             return self._counted_under_policy(total, described)
         if described == total:
@@ -210,7 +222,7 @@ class Summary:
 
     def _counted_under_policy(self, total: int, described: int) -> str:
         """Return `counted` under the run's own policy, without numbers from which one that it withholds follows."""
-        rows, floor, missing = self.row_name, self.floor, total - described
+        rows, floor, missing = self.labelled, self.floor, total - described
         sizes = self._withheld or f"sizes are of all {total:,} {rows}, each in the {self._own} cluster"
         groups = f"means and rules are of groups of {floor} or more similar {rows} in their place"
         if self._withheld or 0 < missing < floor:

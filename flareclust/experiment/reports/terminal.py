@@ -158,11 +158,7 @@ def print_result(result: Result) -> None:
     console.print(escape(title), highlight=False)
     rows = [("centroids found", f"{result.centroids_found} of {result.k}")]
     rows += [(found.measure_name(name), value) for name, value in found.measures.items()]
-    if found.uncertain:
-        rows.append((found.uncertain_name, found.uncertain))
-    if found.assessed:
-        rows.append((f"{found.row_name} assessed", found.assessed))
-    rows.append(("rounds", str(result.rounds)))
+    rows += [*found.numbers_of_rows, ("rounds", str(result.rounds))]
     rows += [(f"seconds {name.replace('_', ' ')}", f"{seconds:,.3f}") for name, seconds in result.seconds.items()]
     rows += [(f"bytes {name}", f"{size:,}") for name, size in result.bytes.items()]
     console.print(table_of("measure", *numbers("value"), rows=rows))
@@ -236,12 +232,8 @@ def _profile_lines(result: Result) -> Iterator[str | Table]:
     yield from filter(None, (found.counted,))
     yield from found.notes()
     if found.exact is not None and len(own := counts_by_site(result)) > 1:
-        each = some(
-            [f"{site} {size_text(int(rows.sum()), found.floor)}" for site, rows in own.items()],
-            MOST_CLUSTERS,
-            "more sites",
-        )
-        yield f"{found.row_name} of each site: {each}"
+        sizes = [f"{site} {size_text(int(rows.sum()), found.floor)}" for site, rows in own.items()]
+        yield f"{found.labelled} of each site: {some(sizes, MOST_CLUSTERS, 'more sites')}"
 
 
 def run_lines(run_id: str, page: str | None) -> list[str]:

@@ -1,10 +1,12 @@
 """What views say of mixtures: how many components were chosen, which values are better, and how many rows are uncertain."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.datasets import make_moons
 
 import flareclust
 from flareclust import UserError
@@ -109,6 +111,33 @@ def test_uncertain_rows_are_counted_where_they_are_here(sites, result, capsys):
     assert summarise(flareclust.run("lloyd", sites, 2)).uncertain == ""
     policed = summarise(flareclust.run("gmm", sites, 3, policy={"min_count": 60}))
     assert policed.uncertain == "fewer than 60"
+
+
+@pytest.mark.parametrize("shape", ["ward", "density"])
+def test_rows_without_a_label_are_counted_once_and_sizes_are_said_to_be_of_the_others(shape, capsys):
+    X = np.random.default_rng(0).permutation(make_moons(900, noise=0.06, random_state=1)[0])
+    tree = flareclust.run("tree", {f"s{i}": X[i::3] for i in range(3)}, 2, shape=shape, profile=True)
+    n = int((tree.labels < 0).sum())
+    assert 0 < n < 0.05 * 900
+    found = summarise(tree)
+    assert (found.unlabelled, found.labelled) == (n, "labelled rows")
+    print_result(tree)
+    printed, page = " ".join(capsys.readouterr().out.split()), report_page(tree)
+    assert f" rows without a label {n} (" in printed
+    assert " labelled rows of each site: s0 " in printed
+    assert re.search(rf"rows without a label</td><td[^>]*>{n} \(", page)
+    assert f"{900 - n} labelled rows of 3 sites" in page
+    assert "below the mean of all labelled rows" in page
+    assert "its labelled rows by cluster" in page
+    every = summarise(flareclust.run("portfolio", {"a": X[::2], "b": X[1::2]}, 2))
+    assert (every.unlabelled, every.labelled, every.numbers_of_rows) == (0, "rows", [("rows assessed", "900 of 900")])
+
+
+def test_under_a_policy_few_rows_without_a_label_are_no_number(sites):
+    tree = flareclust.run("tree", sites, shape="density", policy={"min_count": 10})
+    few = replace(tree, arrays={**tree.arrays, "labelled_rows": np.array(tree.assessed["rows"] - 4)})
+    assert ("rows without a label", "fewer than 10") in summarise(few).numbers_of_rows
+    assert not summarise(replace(tree, assessed=None)).numbers_of_rows
 
 
 def test_a_number_of_rows_is_a_whole_number(sites, capsys):
