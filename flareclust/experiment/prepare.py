@@ -68,7 +68,7 @@ def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
     k = (experiment.k or found.k) if experiment.k_range is None else experiment.k_range[1]
     instead = dict(registry.get(experiment.algorithm).params_class().without_k)
     if not k and not instead.keys() & experiment.params.keys():
-        k, params = instead.pop("k", k), {**params, **instead}
+        k, params = int(min(instead.pop("k", 0), found.most)), {**params, **instead}
     if not k:
         raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
     return replace(found, k=k, params=params, **(schema_facts(experiment) if by_schema else {}))
@@ -225,17 +225,13 @@ def _file_folder(asked: RowsAsked) -> Prepared:
 class _NamedSites:
     """Rows by site as they are: arrays (n_i, d), data frames or paths of files; or many devices.
 
-    Data frames are read by the names of their columns: those of the first site in all of them, unless sites may have different
-    columns.
+    Data frames are read by the names of the first site's columns, unless sites may have different ones.
     """
 
     given: Mapping[str, object]
 
     def __call__(self, asked: RowsAsked) -> Prepared:
-        """Return the sites; raise UserError for an array that is no numeric table, and a name that cannot be a site's.
-
-        NaN is left to the site to refuse.
-        """
+        """Return the sites; UserError for an array that is no numeric table, and a name that cannot be a site's; sites refuse NaN."""
         if isinstance(self.given, Devices):
             return Prepared(0, {}, devices=self.given)
         rows = {site_name(name): as_rows(name, value) for name, value in self.given.items()}

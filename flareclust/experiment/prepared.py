@@ -59,14 +59,18 @@ class Prepared:
 
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""
-        sizes = [len(rows) for rows in self.sites.values() if not isinstance(rows, Path)]
-        known = sum(sizes) if sizes and len(sizes) == len(self.sites) else None
-        if self.dataset is not None:
-            known = len(self.dataset.X)
+        if self.k > self.most:
+            raise UserError(f"k={self.k} is more than the {self.most:.0f} rows of all sites together; give a smaller k")
+
+    @property
+    def most(self) -> float:
+        """Return how many clusters there can be: as many as rows, infinitely many where these are not known."""
         if self.devices is not None:
-            known = self.devices.n
-        if known is not None and self.k > known:
-            raise UserError(f"k={self.k} is more than the {known} rows of all sites together; give a smaller k")
+            return self.devices.n
+        if self.dataset is not None:
+            return len(self.dataset.X)
+        sizes = [len(rows) for rows in self.sites.values() if not isinstance(rows, Path)]
+        return sum(sizes) if sizes and len(sizes) == len(self.sites) else np.inf
 
     @property
     def reading(self) -> Reading:

@@ -180,6 +180,18 @@ def test_k_may_be_left_out():
         flareclust.run("pooled", sites)
 
 
+@pytest.mark.parametrize("shape", ["ward", "density"])
+def test_without_k_no_more_clusters_are_tried_than_there_are_rows(shape):
+    X = np.random.default_rng(0).normal(size=(40, 2)) + np.repeat([[0], [30]], 20, axis=0)
+    sites = {"a": X[::2], "b": X[1::2]}
+    found = flareclust.run("tree", sites, shape=shape, group_rows=3)
+    assert found.params["cut"] == "longest"
+    assert found.k <= 13
+    assert flareclust.run("tree", X, n_sites=2, shape=shape).k <= 8
+    with pytest.raises(UserError, match="k=41 is more than the 40 rows of all sites together"):
+        flareclust.run("tree", sites, 41, shape=shape)
+
+
 def rings(n=1500):
     X = make_circles(n, noise=0.04, factor=0.4, random_state=2)[0][np.random.default_rng(0).permutation(n)]
     return {f"s{i}": X[i::4] for i in range(4)}
