@@ -159,19 +159,8 @@ _STABILITY: Mapping[str, Option] = {
     "partition": Option(str, "How rows are assigned to sites, as in `flareclust run`; iid by default."),
     "n_sites": Option(int, "Number of sites; 10 by default."),
     **_of_run(
-        *(
-            "columns",
-            "table_schema",
-            "id_column",
-            "query",
-            "password",
-            "truth",
-            "seed",
-            "params",
-            "secure_sums",
-            "policy",
-        ),
-        *("title", "row_name", "out", "overwrite", "as_json"),
+        *("columns", "table_schema", "id_column", "query", "password", "truth", "seed", "params"),
+        *("secure_sums", "policy", "title", "row_name", "out", "overwrite", "as_json"),
         out="A folder for the files of the run; its report.html has the stability.",
     ),
 }
@@ -180,7 +169,7 @@ _STABILITY: Mapping[str, Option] = {
 _ADVISE: Mapping[str, Option] = {
     "k": Option(str, "The numbers of clusters to try, such as 2..10, or one number.", "2..10", flags=("--k",)),
     "partition": Option(str, "How rows are assigned to sites, as in `flareclust run`; none for a file per site."),
-    "n_sites": Option(int, "Number of sites; 10 by default."),
+    "n_sites": Option(int, "Number of sites, where one table is split; 5 by default."),
     **_of_run("columns", "table_schema", "id_column", "truth", "seed", "params", "policy", "as_json"),
 }
 

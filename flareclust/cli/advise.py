@@ -49,8 +49,7 @@ def _print(found: "Advice") -> None:
     heads = terminal.numbers("clusters", "stability", "BIC of a row", "in no cluster", "border")
     Console().print(terminal.table_of("algorithm", *heads, rows=lines))
     say(
-        "stability: how alike the clusters of two draws of 80 % of the rows are, at most 1; border: how dense places are where clusters meet, in parts "
-        "of their middle"
+        "stability: how alike clusters of two draws of 80 % of the rows are, at most 1; border: density where clusters meet, in parts of their middle"
     )
     if found.n_rows < found.all_rows:
         say(f"{found.n_rows:,} of {found.all_rows:,} rows were looked at, drawn at random")

@@ -2,8 +2,7 @@
 
 Readings:
 1. Stability is how alike the clusterings of two draws of 80 % of the rows are (Ben-Hur, Elisseeff, Guyon 2002, A stability based method
-   for discovering structure in clustered data), here by the adjusted Rand index over all rows. Clusters that are there come back; cuts
-   through a dense place do not. Halves in place of such draws leave too few rows in places for a tree.
+   for discovering structure in clustered data), by the adjusted Rand index over all rows. Of halves a tree would have too few rows.
 2. The likelihood of k-means is that of a mixture of round components of one variance, of which k-means is the limit.
 3. The border is how dense places are where two clusters meet, in parts of how dense the sparser of the two is in its middle: of
    balls that touch far below 1, of a cut through an even place about 1. It explains the choice and does not make it.
@@ -52,11 +51,11 @@ class Candidate:
     border: float | None
 
 
-def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None) -> tuple[Candidate, str]:
-    """Return the candidate that is advised, and why, in a sentence."""
+def choose(kmeans: Candidate, mixture: Candidate | None, tree: Candidate | None, least: int) -> tuple[Candidate, str]:
+    """Return the candidate that is advised, and why, in a sentence; no tree with fewer clusters than `least`."""
     others = [one for one in (kmeans, mixture) if one is not None and one.k > 1]
     best = max((one.stability for one in others), default=0.0)
-    if tree is not None and tree.k > 1 and tree.unlabelled <= UNLABELLED and tree.stability > best + CLEARLY:
+    if tree is not None and tree.k >= least and tree.unlabelled <= UNLABELLED and tree.stability > best + CLEARLY:
         return tree, (
             f"its {tree.k} clusters come back in other draws of the rows ({tree.stability:.2f}) and those of the others do not ({best:.2f}), "
             "which cut clusters that are no balls or ellipses"

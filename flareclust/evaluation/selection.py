@@ -132,7 +132,7 @@ def check_sizes(k_range: tuple[int, int], criterion: str, shapes: Iterable[tuple
     advice = f"end the range at {longer[possible - 1]} or less" if possible else "give one k"
     raise UserError(
         f"no site has enough rows to compare k={first}..{last} by {criterion} without disclosing them: the largest has "
-        f"{values} values (rows times columns) and {needed(last)} are needed; {advice}"
+        f"{values} values (rows times columns) and {needed(last)} are needed; {advice}, or have fewer sites of more rows (n_sites, --n-sites)"
     )
 
 

@@ -1,7 +1,7 @@
 """`flareclust.advise`: which algorithm suits a table, by what k-means, a mixture and a tree make of it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,9 @@ RANGE, MOST_ROWS = "2..10", 5000
 #: The share of the rows of a draw, and pairs of draws.
 DRAWN, _PAIRS = 0.8, 3
 
+#: Made sites of one table, few, so that small ones have enough rows; and variances that are as good as reg_covar, in parts of it.
+_SITES, _FLAT = 5, 2.0
+
 _KMEANS, _MIXTURE, _TREE = "portfolio", "gmm", "tree"
 
 
@@ -35,10 +38,10 @@ class Advice:
         k: the number of clusters that it found; 1 where there seem to be none.
         sentences: which, why, and what to look at.
         candidates: what each algorithm makes of the table.
-        failed: why others could not be tried, by algorithm.
-        n_rows: how many rows were looked at.
-        all_rows: how many there are.
-        results: of each algorithm, on the rows that were looked at.
+        failed: why others could not be compared, by algorithm.
+        left_out: columns with one value, and sites, a sentence each.
+        n_rows, all_rows: how many rows were looked at, and how many there are.
+        results: of each algorithm, on the rows and columns that were looked at.
     """
 
     algorithm: str
@@ -46,34 +49,27 @@ class Advice:
     sentences: tuple[str, str, str]
     candidates: tuple[Candidate, ...]
     failed: Mapping[str, str]
+    left_out: tuple[str, ...]
     n_rows: int
     all_rows: int
     results: Mapping[str, Result] = field(repr=False, compare=False)
 
     @property
     def warnings(self) -> list[str]:
-        """What was not compared, and what the results warn of that is advised, and of k-means, which knows rows without clusters."""
+        """What was left out and not compared; warnings of the result advised, and of k-means, which knows rows without clusters."""
+        found = [*self.left_out, *(f"{name} was not compared: {reason}" for name, reason in self.failed.items())]
         shown = dict.fromkeys((self.algorithm, _KMEANS))
-        failed = [f"{name} was not compared: {reason}" for name, reason in self.failed.items()]
-        return failed + [f"{name}: {text}" for name in shown for text in self.results[name].warnings]
+        return found + [f"{name}: {text}" for name in shown for text in self.results[name].warnings]
 
     def frame(self) -> Any:
         """Return a data frame with a line per algorithm (pandas, where it is installed)."""
-        lines = [asdict(one) for one in self.candidates]
-        return frame_of({name: [line[name] for line in lines] for name in lines[0]})
+        return frame_of({one.name: [getattr(line, one.name) for line in self.candidates] for one in fields(Candidate)})
 
     def to_json(self) -> dict[str, Any]:
         """Return the plain values, as `flareclust advise --json` prints them."""
-        return {
-            "algorithm": self.algorithm,
-            "k": self.k,
-            "sentences": list(self.sentences),
-            "candidates": [asdict(one) for one in self.candidates],
-            "failed": dict(self.failed),
-            "warnings": self.warnings,
-            "rows": self.n_rows,
-            "of": self.all_rows,
-        }
+        about: dict[str, Any] = {"algorithm": self.algorithm, "k": self.k, "sentences": list(self.sentences)}
+        about |= {"candidates": [asdict(one) for one in self.candidates], "failed": dict(self.failed)}
+        return {**about, "warnings": self.warnings, "rows": self.n_rows, "of": self.all_rows}
 
 
 def advise(
@@ -81,8 +77,7 @@ def advise(
 ) -> Advice:
     """Say whether k-means, a Gaussian mixture or a tree of dense places suits a table, and why.
 
-    Each clusters the rows, and six draws of 80 % of them. Runs in this process, since it needs the rows: those of all sites
-    of a folder, or made sites of one table.
+    Each clusters the rows, and six draws of 80 % of them, in this process: those of all sites, or five made ones of a table.
 
     Args:
         data: as in `run`.
@@ -101,13 +96,13 @@ def advise(
     """
     check_repeatable(_KMEANS, settings)
     k = RANGE if k is None else k
-    first = run(_KMEANS, data, k, **settings)
+    first = run(_KMEANS, data, k, **{"n_sites": None if isinstance(data, Mapping) else _SITES} | settings)
     if any("=" in name for name in first.columns or ()):
         raise UserError(
             "the advice is for numbers, and this table has categories; take portfolio, or kprototypes for centres that read as rows"
         )
     seed, (low, high) = first.seed, first.experiment["k_range"] or (first.k, first.k)
-    all_sites = repeatable(first)
+    all_sites, left_out = _varying(first)
     all_rows = sum(map(len, all_sites.values()))
     sites = _drawn(all_sites, MOST_ROWS / all_rows, stream(seed, 0, "rows to look at"))
     draws = [_drawn(sites, DRAWN, stream(seed, i, "draw")) for i in range(2 * _PAIRS)]
@@ -116,32 +111,34 @@ def advise(
     same |= {name: first.params[name] for name in ("scale", "missing") if name in first.params}
     asked: dict[str, dict[str, Any]] = {
         _KMEANS: {"k": k},
-        _MIXTURE: {"k": high} if low == high else {"k": high, "k_min": 1},
-        _TREE: {"shape": "density"} | ({"k": low} if low == high else {}),
+        _MIXTURE: {"k": high} if low == high else {"k": high, "k_min": 1 if low == 2 else low},
+        _TREE: {"k": high, "shape": "density"} | ({} if low == high else {"cut": "longest" if low == 2 else low}),
     }
     found: dict[str, Candidate] = {}
     results: dict[str, Result] = {}
     failed: dict[str, str] = {}
     for algorithm, own in asked.items():
         try:
-            again = algorithm != _KMEANS or sites is not all_sites
-            result = run(algorithm, sites, **same, **own) if again else first
+            result = run(algorithm, sites, **same, **own)
             found[algorithm], results[algorithm] = _candidate(result, pairs), result
         except FlareclustError as error:
             if algorithm == _KMEANS:
                 raise
             failed[algorithm] = str(error)
         on_done(algorithm)
-    chosen, why = advice.choose(found[_KMEANS], found.get(_MIXTURE), found.get(_TREE))
-    take = (
-        f"take {chosen.algorithm}, which finds {chosen.k} clusters" if chosen.k > 1 else "there seem to be no clusters"
-    )
+    chosen, why = advice.choose(found[_KMEANS], found.get(_MIXTURE), found.get(_TREE), max(low, 2))
+    take = f"take {chosen.algorithm}, which finds {chosen.k} clusters"
     return Advice(
         algorithm=chosen.algorithm,
         k=chosen.k,
-        sentences=(take, why, advice.caution(chosen, 0 if low == high else high)),
+        sentences=(
+            take if chosen.k > 1 else "there seem to be no clusters",
+            why,
+            advice.caution(chosen, 0 if low == high else high),
+        ),
         candidates=tuple(found.values()),
         failed=failed,
+        left_out=left_out,
         n_rows=sum(map(len, sites.values())),
         all_rows=all_rows,
         results=results,
@@ -149,6 +146,18 @@ def advise(
 
 
 _Sites = Mapping[str, FloatArray]
+
+
+def _varying(first: Result) -> tuple[_Sites, tuple[str, ...]]:
+    """Return the rows by site without columns of one value, which no likelihood is of, and what was left out, a sentence each."""
+    sites = repeatable(first)
+    X = np.concatenate(list(sites.values()))
+    varies = np.nanmin(X, axis=0) < np.nanmax(X, axis=0)
+    varies |= not varies.any()
+    names = first.columns or [f"column {j + 1}" for j in range(len(varies))]
+    constant = [f"{names[j]} was left out: it has one value only" for j in np.flatnonzero(~varies)]
+    refused = [f"{site} was left out: it {reason}" for site, reason in first.left_out.items()]
+    return {site: np.ascontiguousarray(own[:, varies]) for site, own in sites.items()}, (*constant, *refused)
 
 
 def _drawn(sites: _Sites, share: float, rng: np.random.Generator) -> _Sites:
@@ -168,6 +177,10 @@ def _candidate(result: Result, draws: Sequence[tuple[_Sites, _Sites]]) -> Candid
     if result.algorithm == _KMEANS:
         bic = advice.bic_of_kmeans(rows, as_clustered(arrays, result.centroids), labels)
     elif "bic" in result.metrics:
+        if np.linalg.svd(result.arrays["factors"], compute_uv=False).min() ** 2 <= _FLAT * result.params["reg_covar"]:
+            raise UserError(
+                "a component is flat in some direction, as where columns add up, so that its BIC means nothing; leave out such columns"
+            )
         bic = float(result.metrics["bic"] or 0.0) / float(result.arrays["support"].sum())
     return Candidate(
         algorithm=result.algorithm,

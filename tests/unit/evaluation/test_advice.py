@@ -32,7 +32,15 @@ KMEANS = candidate("portfolio", 0.9, 5.0)
     ],
 )
 def test_what_is_advised(mixture, tree, expected):
-    assert choose(KMEANS, mixture, tree)[0].algorithm == expected
+    assert choose(KMEANS, mixture, tree, 2)[0].algorithm == expected
+
+
+def test_a_tree_with_fewer_clusters_than_asked_for_is_not_advised():
+    tree = candidate("tree", 1.01, k=3)
+    assert [choose(candidate("portfolio", 0.5, 5.0), None, tree, least)[0].algorithm for least in (3, 4)] == [
+        "tree",
+        "portfolio",
+    ]
 
 
 def test_clusters_that_do_not_come_back_are_doubted():

@@ -57,6 +57,45 @@ def test_many_rows_are_drawn_from_and_that_is_said(monkeypatch):
     assert (found.n_rows, found.all_rows) == (200, 600)
 
 
+def test_columns_of_one_value_change_nothing_and_are_named():
+    X = long_ones()
+    wide = np.insert(X, 1, 7.0, axis=1)
+    one, other = (flareclust.advise({"a": rows[::2], "b": rows[1::2]}, 2) for rows in (X, wide))
+    assert one.candidates == other.candidates
+    assert one.sentences == other.sentences
+    assert not one.left_out
+    assert other.warnings[0] == "column 2 was left out: it has one value only"
+
+
+def test_a_mixture_that_is_flat_in_some_direction_is_not_compared():
+    X = long_ones()
+    found = flareclust.advise({"a": (wide := np.column_stack([X, X.sum(axis=1)]))[::2], "b": wide[1::2]}, 2)
+    assert "gmm" not in [one.algorithm for one in found.candidates]
+    assert any(text.startswith("gmm was not compared: a component is flat") for text in found.warnings)
+
+
+def test_a_site_that_takes_no_part_is_named():
+    X = long_ones()
+    sites = {f"s{i}": X[i::3].copy() for i in range(3)}
+    sites["s1"][0, 0] = np.nan
+    found = flareclust.advise(sites, 2)
+    assert (found.n_rows, found.all_rows) == (400, 400)
+    assert found.warnings[0].startswith("s1 was left out: it has rows with NaN")
+
+
+def test_no_number_outside_the_range_is_advised():
+    found = flareclust.advise({"a": (X := long_ones())[::2], "b": X[1::2]}, "4..6")
+    assert 4 <= found.k <= 6
+    kmeans, mixture = found.candidates[:2]
+    assert min(kmeans.k, mixture.k) >= 4
+    assert found.results["tree"].params["cut"] == 4
+
+
+@pytest.mark.parametrize("name", ["iris", "wine"])
+def test_small_tables_are_split_over_few_sites(name):
+    assert flareclust.advise(name, "2..6").results["portfolio"].n_sites == 5
+
+
 def test_what_cannot_be_compared_says_why():
     rng = np.random.default_rng(0)
     sites = {name: rng.normal(size=(8, 20)) for name in ("a", "b")}
