@@ -96,6 +96,13 @@ def test_every_algorithm_has_a_page_with_its_parameters(algorithm: Algorithm) ->
         assert (field.description or "").endswith("."), f"{name} has no line that says what it is"
 
 
+def test_the_first_table_of_the_choice_has_every_algorithm_for_equal_columns() -> None:
+    table = text_of("docs/which-algorithm.md").partition("\n## ")[0]
+    assert not [one.name for one in BUILT_IN if not one.partial and f"(algorithms/{one.name}.md)" not in table]
+    instead = text_of("docs/limits.md").partition("| you need | use instead |")[2].partition("\n\n")[0]
+    assert all(f"(algorithms/{name}.md)" in instead for name in ("tree", "gmm", "ffcm"))
+
+
 def test_the_page_of_contents_leads_to_every_page() -> None:
     listed = {(ROOT / "docs" / target).resolve() for target in links("docs/contents.md")}
     pages = {path.resolve() for end in ("md", "ipynb") for path in (ROOT / "docs").rglob(f"*.{end}")}
