@@ -13,6 +13,7 @@ sizes that are a tenth smaller and larger. Figures are means over the partitions
 """
 
 import argparse
+import itertools
 import resource
 import time
 import warnings
@@ -195,16 +196,16 @@ def _floor(data: _Set, k: int, shape: str, floor: int, seed: int) -> float:
 
 
 def _large() -> None:
-    """Print seconds and memory of a run on 100,000 rows at 20 sites."""
+    """Print seconds and memory of runs on 100,000 rows at 20 sites, with up to 500 and 1,000 micro-clusters of a site."""
     X = _blobs(100_000, np.random.default_rng(0)).X
     _run("tree", X[:2000], sites=20, shape="density")  # compiles
-    for shape in ("ward", "density"):
+    for most, shape in itertools.product((500, 1000), ("ward", "density")):
         started = time.perf_counter()
-        found = _run("tree", X, sites=20, shape=shape, max_groups=500)
+        found = _run("tree", X, sites=20, shape=shape, max_groups=most)
         took, peak = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         groups = found.result.outcome.rounds[0]["diagnostics"]["received"]
         print(
-            f"{shape}: {groups:,.0f} micro-clusters, k={found.result.centroids_found}, {took:.1f} s, {peak:.2f} GiB",
+            f"{shape}, max_groups={most}: {groups:,.0f} micro-clusters, k={found.result.centroids_found}, {took:.1f} s, {peak:.2f} GiB",
             flush=True,
         )
 
