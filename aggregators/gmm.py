@@ -147,9 +147,8 @@ class GMMAggregator(ClusteringAggregator):
             if (centroids := self._split(round_.state, total)) is not None:
                 after = self._asks_for_spread(round_, centroids, {"found": float(len(total["counts"]))})
                 return replace(after, state=replace(after.state, found=len(total["counts"])))
-        (centroids,) = (
-            unstack(round_.task) if "candidates" in round_.task else (next(iter(replies.values()))["centroids"],)
-        )
+        asked = round_.task
+        centroids = unstack(asked)[0] if "candidates" in asked else next(iter(replies.values()))["centroids"]
         return self._started(round_, centroids, list(replies.values()))
 
     def maximize(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
@@ -219,7 +218,62 @@ class GMMAggregator(ClusteringAggregator):
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
         """Name components of few rows, and those that have collapsed, and columns that hardly vary."""
-        return _warnings(self.params, round_, assessed)
+        params, support = self.params, round_.state.support
+        mixture = mixtures.received_mixture(round_.task, params.covariance)
+        found: list[str] = []
+        if support is None:
+            return found
+        needed = mixtures.n_parameters(params.covariance, 1, mixture.means.shape[1])
+        if (tried := round_.state.tried) is not None:
+            received = round_.state.received_counts  # k-means makes no more components than it got clusters
+            most = params.k if received is None else min(params.k, len(received))
+            tried_up_to = (params.k_min or 0) + len(tried) - 1
+            if tried_up_to < most:
+                found.append(
+                    f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
+                    "collapses onto few values; covariance=diag takes fewer rows"
+                )
+        if (empty := np.flatnonzero(support < _NONE)).size:
+            found.append(
+                f"{_components(empty)} no weight: no site describes what is mostly one row repeated, or of too few rows there, though rows far "
+                "from the others may have its label; lower k, or take portfolio, which makes a cluster of equal rows"
+            )
+        if (few := np.flatnonzero((support >= _NONE) & (support < needed))).size:
+            found.append(
+                f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "
+                "take covariance=diag or spherical"
+            )
+        constant, collapsed = _narrow(mixture, params.reg_covar)
+        if constant.size:
+            which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
+            found.append(
+                f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns, or set scale"
+            )
+        elif collapsed.size:
+            found.append(
+                f"{_components(collapsed)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
+                "values; lower k, or raise reg_covar"
+            )
+        elif (
+            mixture.factors.ndim == 3
+            and (np.linalg.eigvalsh(mixture.covariances)[:, 0] <= _NEXT_TO * params.reg_covar).all()
+        ):
+            found.append(
+                "some columns follow from others, such as the columns of one category, which add up to 1: in some direction no component varies by "
+                f"more than reg_covar={params.reg_covar:g}, so likelihood, bic and icl mean nothing; leave out one of these columns, or set "
+                "covariance=diag"
+            )
+        rows = sum(int(reply["counts"].sum()) for reply in assessed.values())
+        if rows and support.sum() < _ALL * rows:
+            found.append(
+                f"the mixture is of {support.sum() / rows:.0%} of the rows: of the others sites may describe no component, or so many are equal "
+                "that each counts less"
+            )
+        return found
+
+    def labelled(self, round_: _Round) -> IntArray | None:
+        """Return the rows of each component by probability (k,)."""
+        return None if round_.state.support is None else np.rint(round_.state.support).astype(np.int64)
 
     def _split(self, state: GMMState, total: Message) -> FloatArray | None:
         """Return more clusters than there are, found by splitting; None where there are k, or no more than before."""
@@ -353,58 +407,6 @@ def _totals(replies: Sequence[Message], covariance: mixtures.Covariance) -> mixt
     return mixtures.Sums(added["weights"], shifts, m2, likelihood, entropy)
 
 
-def _warnings(params: gmm.GMMParams, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
-    """Return a sentence for each thing that may be wrong with a mixture."""
-    mixture, support = mixtures.received_mixture(round_.task, params.covariance), round_.state.support
-    d = mixture.means.shape[1]
-    found: list[str] = []
-    if support is None:
-        return found
-    needed = mixtures.n_parameters(params.covariance, 1, d)
-    if (tried := round_.state.tried) is not None:
-        received = (
-            round_.state.received_counts
-        )  # of k-means as the start, which makes no more components than it got clusters
-        most = params.k if received is None else min(params.k, len(received))
-        tried_up_to = (params.k_min or 0) + len(tried) - 1
-        if tried_up_to < most:
-            found.append(
-                f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
-                "collapses onto few values; covariance=diag takes fewer rows"
-            )
-    if (few := np.flatnonzero(support < needed)).size:
-        found.append(
-            f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "
-            "take covariance=diag or spherical"
-        )
-    constant, collapsed = _narrow(mixture, params.reg_covar)
-    if constant.size:
-        which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
-        found.append(
-            f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns, or set scale"
-        )
-    elif collapsed.size:
-        found.append(
-            f"{_components(collapsed)} no more variance than reg_covar={params.reg_covar:g} in some column: collapsed onto few "
-            "values; lower k, or raise reg_covar"
-        )
-    elif (
-        mixture.factors.ndim == 3
-        and (np.linalg.eigvalsh(mixture.covariances)[:, 0] <= _NEXT_TO * params.reg_covar).all()
-    ):
-        found.append(
-            "some columns follow from others, such as the columns of one category, which add up to 1: in some direction no component varies by "
-            f"more than reg_covar={params.reg_covar:g}, so likelihood, bic and icl mean nothing; leave out one of these columns, or set "
-            "covariance=diag"
-        )
-    rows = sum(int(reply["counts"].sum()) for reply in assessed.values())
-    if rows and support.sum() < _ALL * rows:
-        found.append(
-            f"the mixture is of {support.sum() / rows:.0%} of the rows: sites have no component that they may describe of the others"
-        )
-    return found
-
-
 def _narrow(mixture: mixtures.Mixture, reg_covar: float) -> tuple[IntArray, IntArray]:
     """Return the columns in which all components vary by hardly more than `reg_covar`, and the components that do so in others."""
     diagonals = mixture.covariances if mixture.factors.ndim == 2 else np.einsum("kdd->kd", mixture.covariances)
@@ -413,8 +415,8 @@ def _narrow(mixture: mixtures.Mixture, reg_covar: float) -> tuple[IntArray, IntA
     return np.flatnonzero(constant), np.flatnonzero(narrow[:, ~constant].any(axis=1))
 
 
-#: Below this share of the rows a mixture is not called one of all.
-_ALL = 0.99
+#: Below this share of the rows a mixture is not called one of all; a component of less than that part of a row has no weight.
+_ALL, _NONE = 0.99, 0.5
 
 
 def _components(which: IntArray) -> str:

@@ -177,6 +177,7 @@ def zeros(half: int) -> Iterator[dict[str, Any]]:
             "mavg",
             "kfed",
             "proxy",
+            "gmm",
         ):
             yield measured(cell._replace(family=ZEROS), algorithm) | {"kind": algorithm}
 

@@ -8,8 +8,9 @@ Readings and deviations:
    and the products of the differences. The totals over sites are those over the pooled rows, wherever these lie.
 2. A component is described only if it is of enough rows at the site (`flareclust.core.mixtures.expectation`): no row has more than a
    share of 1 / m of its weight, with m = `min_count`, or as many rows as have more values than the numbers that are sent of a
-   component; and no row with its copies has more than half. EM has no such rule.
-3. Responsibilities, likelihood and entropy are those in the mixture of the components that are described. So every row counts 1 in
+   component; and no row with its copies has more than half. EM has no such rule. Where copies are more than the other rows are per
+   cluster, for k clusters, they count only so much, so that they do not take one component after the other out of the mixture.
+3. Responsibilities, likelihood and entropy are those in the mixture of the components that are described. So every row counts the same in
    all rounds, and a component that is left out in one round and described in the next gives away no row.
 4. Where weights leave as multiples, the sums over them are scaled alike.
 5. The start: the site's own k-means sends centroids and numbers of rows. With secure sums, or a start that is given, no clusters
@@ -152,46 +153,27 @@ class GMMExecutor(ClusteringExecutor):
     def fit(self, task: Task, rows: SiteRows) -> Message:
         """Fit a mixture to the site's rows, and return its components: `weights`, `centroids` and second moments about these, `m2`."""
         covariance: mixtures.Covariance = "full" if task.step == FIT else "diag"
-        context, least = rows.context, self._least(rows)
+        described = self._described(rows)
         found = rows.clusters(self.params.k, n_init=self.params.n_init)
         groups = moments_of_all(rows.X, rows.nearest(found.centroids), len(found.centroids))
         start = mixtures.started(*groups, covariance, self.params.reg_covar)
         if start is None:
             raise Refusal("has a column without any spread within its clusters, and reg_covar=0 leaves no mixture then")
-        mixture, sums = mixtures.fitted(
-            rows.X,
-            start,
-            covariance,
-            rounds=_OWN_ROUNDS,
-            tol=self.params.tol,
-            reg_covar=self.params.reg_covar,
-            least=least,
-            least_weight=context.min_count if context.grouped else 0.0,
-            known=rows.known,
-            aborted=rows.aborted,
-        )
+        described |= {"rounds": _OWN_ROUNDS, "tol": self.params.tol, "reg_covar": self.params.reg_covar}
+        mixture, sums = mixtures.fitted(rows.X, start, covariance, **described)
         kept = np.flatnonzero(sums.weights > 0)
         weights = sums.weights[kept]
         shifts, m2 = sums.shifts[kept] / weights[:, None], (sums.m2[kept].T / weights).T
-        multiples = rounded(sums.weights, context.round_counts, 1)[kept].astype(np.float64)
+        multiples = rounded(sums.weights, rows.context.round_counts, 1)[kept].astype(np.float64)
         spread = m2 - (shifts[:, :, None] * shifts[:, None, :] if covariance == "full" else shifts**2)
         return {"weights": multiples, "centroids": mixture.means[kept] + shifts, "m2": (spread.T * multiples).T}
 
     def expect(self, task: Task, rows: SiteRows) -> Message:
         """Return the site's part of an iteration: `weights`, `shifts`, `m2`, `log_likelihood` and `entropy`."""
-        context, covariance = rows.context, self.params.covariance
-        mixture = asked_mixture(task, covariance)
-        found = mixtures.expectation(
-            rows.X,
-            mixture,
-            covariance,
-            least=self._least(rows),
-            least_weight=context.min_count if context.grouped else 0.0,
-            known=rows.known,
-            aborted=rows.aborted,
-        )
+        covariance = self.params.covariance
+        found = mixtures.expectation(rows.X, asked_mixture(task, covariance), covariance, **self._described(rows))
         total = found.weights.sum()
-        multiples = rounded(found.weights, context.round_counts, 1)
+        multiples = rounded(found.weights, rows.context.round_counts, 1)
         scale = multiples / np.where(found.weights > 0, found.weights, 1.0)
         of_all = multiples.sum() / total if total > 0 else 1.0
         of_m2 = of_all if covariance == "tied" else scale.reshape(-1, *[1] * (found.m2.ndim - 1))
@@ -211,6 +193,12 @@ class GMMExecutor(ClusteringExecutor):
         """Return the probability of each row's component, and the logarithm of the mixture's density at the row."""
         mixture = mixtures.received_mixture(task.arrays, self.params.covariance)
         return dict(zip(mixtures.CERTAINTY, mixtures.certainty(rows.X, mixture), strict=True))
+
+    def _described(self, rows: SiteRows) -> dict[str, Any]:
+        """Return what decides which components are described; groups of a policy are equal rows that hide their rows."""
+        grouped, least = rows.context.grouped, self._least(rows)
+        count = {"least_weight": rows.context.min_count, "clusters": 1} if grouped else {"clusters": self.params.k}
+        return {"least": least, "known": rows.known, "aborted": rows.aborted, **count}
 
     def _least(self, rows: SiteRows) -> int:
         """Return how many rows must stand behind what is said of a component; raise Refusal where there are fewer."""

@@ -141,6 +141,7 @@ def _add_diagonal(X: FloatArray, share: FloatArray, mean: FloatArray, shift: Flo
 def add_expectation(
     X: FloatArray,
     copies: IntArray,
+    counted: FloatArray,
     log_scale: FloatArray,
     means: FloatArray,
     inverse: FloatArray,
@@ -157,6 +158,7 @@ def add_expectation(
     Args:
         X: rows (n, d).
         copies: how many of all rows are equal to each (n,).
+        counted: as how much of a row each counts (n,).
         log_scale: log of weight and normalising constant of each component (k,).
         means, inverse, diagonal: of the components; `diagonal` (k, d) counts where `inverse` (k, d, d) has none.
         weights: sums of responsibilities (k,).
@@ -173,12 +175,13 @@ def add_expectation(
         _densities(X, start, rows, log_scale, means, inverse, diagonal, columns, work, density, top)
         _shares(density, top, total, mixed)
         for i in range(rows):
-            likelihood += top[i] + math.log(total[i])
-            entropy += mixed[i]
+            likelihood += counted[start + i] * (top[i] + math.log(total[i]))
+            entropy += counted[start + i] * mixed[i]
         part = X[start : start + rows]
         for c in range(k):
             share = density[c]
             for i in range(rows):
+                share[i] *= counted[start + i]
                 weights[c] += share[i]
                 most[c] = max(most[c], share[i])
                 most_alike[c] = max(most_alike[c], share[i] * copies[start + i])

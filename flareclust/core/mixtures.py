@@ -142,6 +142,7 @@ def expectation(
     covariance: Covariance,
     *,
     least: int = 0,
+    clusters: int = 1,
     least_weight: float = 0.0,
     known: BoolArray | None = None,
     aborted: AbortCheck = never_abort,
@@ -149,14 +150,16 @@ def expectation(
     """Return the sums of an expectation step over the rows (n, d), of the components that may be described to others.
 
     A component may be where no row has more than a share of 1 / `least` of its weight, and no row and its copies more than half.
-    Responsibilities are those in the mixture of these components alone: so each row counts 1 in all, and nothing about single rows
-    follows from what is left out. The sums of the other components are 0. Without `least` all components count.
+    Responsibilities are those in the mixture of these components alone: so each row counts the same in all mixtures, and nothing about
+    single rows follows from what is left out. The sums of the other components are 0. Without `least` all components count.
 
     Args:
         X: rows (n, d).
         mixture: of k components.
         covariance: the type of their covariances.
         least: how many rows at least stand behind what is said of a component.
+        clusters: equal rows count at most as many as the other rows are for each of these, or `least`: no more than an average
+            component has of others. That follows from the rows alone, whatever the mixture.
         least_weight: of a component that may be described.
         known: which cells were not filled in (n, d): what is said of a column is of `least` known cells, too. None for all.
         aborted: asked between kernel calls.
@@ -168,10 +171,11 @@ def expectation(
     """
     k = len(mixture.means)
     copies = _copies(X) if least else np.ones(len(X), np.int64)
+    counted = np.minimum(1.0, np.maximum(max(least, 1), (len(X) - copies) / clusters) / copies)
     reported = np.flatnonzero(mixture.weights > 0)
     while len(reported):
         among = mixture.of(reported)
-        found, most, most_alike = _sums(X, copies, prepare(among), aborted)
+        found, most, most_alike = _sums(X, copies, counted, prepare(among), aborted)
         if not math.isfinite(found.log_likelihood):
             raise Refusal(
                 "was sent a mixture in which rows have no density, because they are too far from all components"
@@ -179,7 +183,7 @@ def expectation(
         slack = _ALMOST * np.maximum(least * most, 2.0 * most_alike) if least else np.zeros(len(reported))
         keep = (found.weights >= slack) & (found.weights >= least_weight)
         if known is not None and least and keep.all():
-            keep = _known_enough(X, known, among, least)
+            keep = _known_enough(X, known, counted, among, least)
         if keep.all():
             return _by_type(found, reported, k, covariance)
         reported = reported[keep]
@@ -189,18 +193,18 @@ def expectation(
 
 
 def _sums(
-    X: FloatArray, copies: IntArray, mixture: Prepared, aborted: AbortCheck
+    X: FloatArray, copies: IntArray, counted: FloatArray, mixture: Prepared, aborted: AbortCheck
 ) -> tuple[Sums, FloatArray, FloatArray]:
     """Return the sums by component, with the largest responsibility in each (k,), and that times the copies of its row (k,)."""
     (k, d), full = mixture.means.shape, len(mixture.inverse) > 0
     weights, most, most_alike = np.zeros((3, k))
     shifts, squares, m2 = np.zeros((k, d)), np.zeros((k, d)), np.zeros((len(mixture.inverse), d, d))
     step = max(1, _WORK_PER_CALL // (k * d * (d if full else 1) * TILE)) * TILE
-    likelihood = entropy = 0.0
+    sums, likelihood, entropy = (weights, shifts, m2, squares, most, most_alike), 0.0, 0.0
     for start in range(0, len(X), step):
         stop_if(aborted, "in an expectation step")
         part = slice(start, start + step)
-        own = add_expectation(X[part], copies[part], *mixture, weights, shifts, m2, squares, most, most_alike)
+        own = add_expectation(X[part], copies[part], counted[part], *mixture, *sums)
         likelihood, entropy = likelihood + own[0], entropy + own[1]
     if full:
         m2 += np.tril(m2, -1).transpose(0, 2, 1)
@@ -231,12 +235,12 @@ def _copies(X: FloatArray) -> IntArray:
     return np.asarray(counts[inverse], dtype=np.int64)
 
 
-def _known_enough(X: FloatArray, known: BoolArray, mixture: Mixture, least: int) -> BoolArray:
+def _known_enough(X: FloatArray, known: BoolArray, counted: FloatArray, mixture: Mixture, least: int) -> BoolArray:
     """Return which components (k,) have `least` known cells behind each column in which they have any, by weight."""
     k, d = mixture.means.shape
     prepared, weights, most = prepare(mixture), np.zeros((k, d)), np.zeros((k, d))
     for part in pieces(len(X), d + k):
-        shares = shares_in(X[part], prepared)[0]
+        shares = shares_in(X[part], prepared)[0] * counted[part, None]
         for c in range(k):
             own = shares[:, c, None] * known[part]
             weights[c] += own.sum(axis=0)
@@ -359,14 +363,7 @@ def maximized(before: Mixture, sums: Sums, covariance: Covariance, reg_covar: fl
 
 
 def fitted(
-    X: FloatArray,
-    start: Mixture,
-    covariance: Covariance,
-    *,
-    rounds: int,
-    tol: float,
-    reg_covar: float,
-    **described: Any,
+    X: FloatArray, start: Mixture, covariance: Covariance, *, rounds: int, tol: float, reg_covar: float, **rest: Any
 ) -> tuple[Mixture, Sums]:
     """Return the mixture to which expectation maximisation leads from a start, and the sums of its own expectation step.
 
@@ -377,17 +374,17 @@ def fitted(
         rounds: maximisation steps at the most.
         tol: a step that changes the mean log-likelihood by less is the last.
         reg_covar: what is added to variances.
-        **described: arguments of `expectation`, which say what components are reported. One that is not keeps its place.
+        **rest: arguments of `expectation`, which say what components are reported. One that is not keeps its place.
     """
     mixture, last = start, -np.inf
-    sums = expectation(X, mixture, covariance, **described)
+    sums = expectation(X, mixture, covariance, **rest)
     for _ in range(rounds):
         mean = sums.log_likelihood / max(float(sums.weights.sum()), _TINY)
         after = maximized(mixture, sums, covariance, reg_covar)
         if after is None or abs(mean - last) < tol:
             break
         mixture, last = after, mean
-        sums = expectation(X, mixture, covariance, **described)
+        sums = expectation(X, mixture, covariance, **rest)
     return mixture, sums
 
 

@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.app_common.abstract.aggregator import Aggregator
 
 from flareclust._foundation.errors import JobFailed
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import IntArray, Message
 from flareclust.federation.executor import ClusteringExecutor, version_of
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.parametrized import Parametrized
@@ -126,6 +126,10 @@ class ClusteringAggregator(Parametrized, Aggregator, ABC):
         `assessed` are the sites' replies in the assessment by name; none without assessment, and with secure sums.
         """
         return []
+
+    def labelled(self, round_: Round[Any]) -> IntArray | None:
+        """Return the rows of each cluster (k,) as its own rule places them; None where rows are in the cluster of the nearest centroid."""
+        return None
 
     def rows_needed(self, d: int, sites: int) -> int:
         """Return with how many rows of d columns in all clusters stand out of noise, from public numbers only; 0 if unknown."""

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, JobFailed
-from flareclust._foundation.typing import Message
+from flareclust._foundation.typing import IntArray, Message
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.evaluation.batch_effects import batch_effects, outlying_clusters, tiny_clusters
 from flareclust.federation.checkpoint import Checkpoint, OnCheckpoint
@@ -133,6 +133,7 @@ def run_federation(
     outcomes, unknown = _outcomes(exchanges, round_, job, options)
     read = _rows_read(exchanges, round_, job) if options.assess else {}
     counts = {site: reply["counts"] for site, reply in exchanges.assessed.items()}
+    labelled = job.aggregator.labelled(round_)
     return Outcome(
         arrays={**job.result(round_), **profiles, **outcomes, **read},
         metrics=metrics,
@@ -147,8 +148,8 @@ def run_federation(
             *exchanges.warnings(),
             *job.aggregator.warnings(round_, exchanges.assessed),
             *batch_effects(counts),
-            *tiny_clusters(counts),
-            *_outlying(job, round_, exchanges.totals),
+            *tiny_clusters(counts if labelled is None else {ALL: labelled}),
+            *_outlying(job, round_, exchanges.totals, labelled),
             *unprofiled,
             *unknown,
         ],
@@ -183,14 +184,15 @@ def _rows_read(exchanges: Exchanges, round_: Round[Any], job: ServerJob) -> Mess
     return {keys.ROWS_READ: numbers, keys.ROWS_READ_SITES: np.array(sites, dtype=np.str_)}
 
 
-def _outlying(job: ServerJob, round_: Round[Any], totals: Message) -> list[str]:
+def _outlying(job: ServerJob, round_: Round[Any], totals: Message, labelled: IntArray | None) -> list[str]:
     """Return warnings about clusters of outliers, from the totals of the assessment; none of noisy ones or of different columns."""
     params = job.params
     if not totals or isinstance(params, PrivateParams) or round_.columns.different:
         return []
     trims = isinstance(params, TrimParams) and not params.trim_rows
     advice = "set trim_rows=0.05 or more" if trims else "more clusters, or an algorithm with trim_rows, keep them apart"
-    return outlying_clusters(round_.task["centroids"], totals["counts"], totals["scatter"], advice)
+    scatter = totals["scatter"] if labelled is None else np.where(labelled > 0, totals["scatter"], 0.0)
+    return outlying_clusters(round_.task["centroids"], totals["counts"], scatter, advice)
 
 
 def _clustered(

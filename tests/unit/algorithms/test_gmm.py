@@ -7,10 +7,11 @@ from sklearn.mixture import GaussianMixture
 
 import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust.aggregators.gmm import GMMState
+from flareclust.aggregators.gmm import GMMAggregator, GMMState
 from flareclust.core import mixtures
 from flareclust.executors.gmm import EXPECTATION, FIT, FIT_DIAGONAL, GMMExecutor
 from flareclust.protocol.registry import get
+from flareclust.protocol.rounds import Round
 from flareclust.testing.tools import exchanges, run
 
 KINDS = ("full", "tied", "diag", "spherical")
@@ -237,6 +238,38 @@ def test_a_component_of_few_rows_is_named(rng):
     assert not any(
         "numbers of a component" in text for text in flareclust.run("gmm", {"a": X}, k=2, covariance="diag").warnings
     )
+
+
+@pytest.mark.parametrize("start", ["kmeans", "mixtures"])
+@pytest.mark.parametrize("zeros", [280, 400])
+def test_equal_rows_join_one_component_and_the_result_says_so(zeros, start, rng):
+    y = np.repeat(np.arange(4), (300, 300, 300, zeros))
+    X = np.array([[20.0, 20.0], [30.0, 20.0], [20.0, 32.0], [0.0, 0.0]])[y]
+    X[y < 3] += rng.normal(size=(900, 2))
+    order = rng.permutation(len(y))
+    found = flareclust.run("gmm", split(X[order]), k=4, start=start)
+    alone = y[order] < 3
+    assert adjusted_rand_score(y[order][alone], found.labels[alone]) > 0.99
+    (empty,) = np.flatnonzero(np.bincount(found.labels, minlength=4) == 0)
+    text = " ".join(found.warnings)
+    assert f"component {empty} has no weight: no site describes what is mostly one row repeated" in text
+    assert "so many are equal that each counts less" in text
+
+
+def test_tiny_clusters_are_those_of_the_labels_and_not_of_the_nearest_means():
+    server = GMM.build(3, 0, {"covariance": "diag"})[1]
+    state = GMMState(support=np.array([1299.6, 0.4, 0.0]), log_likelihood=-1.0)
+    np.testing.assert_array_equal(server.labelled(Round({}, state=state)), [1300, 0, 0])
+
+
+def test_what_is_said_of_small_clusters_follows_that_rule(monkeypatch, rng):
+    sites = split(np.concatenate([rng.normal(size=(900, 2)), rng.normal(30, 4, (20, 2))])[rng.permutation(920)])
+    wide = [text for text in flareclust.run("gmm", sites, k=2).warnings if "as wide as" in text]
+    monkeypatch.setattr(GMMAggregator, "labelled", lambda self, round_: np.array([917, 3, 0]))
+    text = " ".join(flareclust.run("gmm", sites, k=3, start=[[0.0, 0.0], [0.5, 0.0], [30.0, 30.0]]).warnings)
+    assert "few of 920 rows are in cluster 1 (3 rows): a rare group" in text
+    assert wide
+    assert "as wide as" not in text
 
 
 def test_a_constant_column_is_named(rng):

@@ -37,16 +37,19 @@ def log_densities(X, mixture):
     return np.stack(columns, axis=1)
 
 
-def twin(X, mixture, kind, least, least_weight=0.0):
+def twin(X, mixture, kind, least, clusters=1, least_weight=0.0):
     """Return sums as they are written in the documentation, component by component."""
     k, d = mixture.means.shape
     copies = np.array([(x == X).all(axis=1).sum() for x in X])
+    most_equal = np.maximum((len(X) - copies) / clusters, least)
+    counted = np.where((copies > most_equal) & (least > 0), most_equal / copies, 1.0)
     reported = list(range(k))
     weights, shifts, m2 = np.zeros(k), np.zeros((k, d)), np.zeros((k, d, d))
     while reported:
         own = log_densities(X, mixture)[:, reported]
         of_all = logsumexp(own, axis=1)
-        shares = np.exp(own - of_all[:, None])
+        entropy = -np.sum(counted[:, None] * np.exp(own - of_all[:, None]) * np.maximum(own - of_all[:, None], -690))
+        shares = np.exp(own - of_all[:, None]) * counted[:, None]
         keep = [
             c
             for c, share in zip(reported, shares.T, strict=True)
@@ -58,8 +61,7 @@ def twin(X, mixture, kind, least, least_weight=0.0):
                 differences = X - mixture.means[c]
                 weights[c], shifts[c] = share.sum(), share @ differences
                 m2[c] = (share[:, None] * differences).T @ differences
-            entropy = -np.sum(shares * np.log(np.maximum(shares, 1e-300)))
-            return weights, shifts, by_kind(m2, kind), of_all.sum(), entropy
+            return weights, shifts, by_kind(m2, kind), counted @ of_all, entropy
         reported = keep
     return weights, shifts, by_kind(m2, kind), 0.0, 0.0
 
@@ -79,14 +81,15 @@ def by_kind(m2, kind):
     k=st.integers(1, 5),
     kind=st.sampled_from(KINDS),
     least=st.sampled_from([0, 2, 5]),
+    alike=st.sampled_from([0.2, 0.5]),
 )
-def test_sums_are_those_of_the_literal_algorithm(seed, n, d, k, kind, least):
+def test_sums_are_those_of_the_literal_algorithm(seed, n, d, k, kind, least, alike):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d)) * 2
-    X[rng.random(n) < 0.2] = X[0]
+    X[rng.random(n) < alike] = X[0]
     mixture = a_mixture(k, d, kind, rng)
-    found = mixtures.expectation(X, mixture, kind, least=least)
-    for own, expected in zip(found, twin(X, mixture, kind, least), strict=True):
+    found = mixtures.expectation(X, mixture, kind, least=least, clusters=k)
+    for own, expected in zip(found, twin(X, mixture, kind, least, k), strict=True):
         np.testing.assert_allclose(own, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -152,6 +155,25 @@ def test_a_component_of_one_row_repeated_is_not_described(rng):
     mixture = Mixture(np.full(2, 0.5), np.array([[0.0, 0.0], [9.0, 9.0]]), np.ones((2, 2)))
     assert mixtures.expectation(X, mixture, "diag", least=3).weights[1] == 0
     assert mixtures.expectation(X, mixture, "diag").weights[1] == pytest.approx(30, abs=1e-6)
+
+
+def test_equal_rows_take_no_more_of_the_mixture_than_their_own_component(rng):
+    """In the component next to them they are more than half, but for the rows of an average component as which they count."""
+    centers = np.array([[9.0, 9.0], [0.0, 0.0], [40.0, 0.0], [0.0, 40.0]])
+    X = np.concatenate([np.full((100, 2), 9.0), *(rng.normal(c, 1, (60, 2)) for c in centers[1:])])
+    mixture = Mixture(np.full(4, 0.25), centers, np.full((4, 2), 3.0))
+    found = mixtures.expectation(X, mixture, "diag", least=3, clusters=4)
+    np.testing.assert_allclose(found.weights, [0, 60 + 180 / 4, 60, 60], atol=1e-6)
+    unequal = mixtures.expectation(X[80:], mixture, "diag", least=3, clusters=4)
+    np.testing.assert_allclose(unequal.weights, [0, 60 + 20, 60, 60], atol=1e-6)
+
+
+def test_what_equal_rows_count_as_follows_from_the_rows_and_not_from_the_mixture(rng):
+    """Else the totals of two mixtures would differ by equal rows that one of them leaves out."""
+    X = np.concatenate([np.full((100, 2), 9.0), rng.normal(size=(60, 2))])
+    mixtures_sent = [Mixture(np.full(k, 1 / k), rng.normal(size=(k, 2)), np.full((k, 2), 9.0)) for k in (1, 2, 5)]
+    totals = [mixtures.expectation(X, one, "diag", least=3, clusters=3).weights.sum() for one in mixtures_sent]
+    np.testing.assert_allclose(totals, 60 + 20)
 
 
 def test_a_column_needs_as_many_known_cells_as_a_component_needs_rows(rng):
