@@ -233,16 +233,18 @@ class GMMAggregator(ClusteringAggregator):
                     f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
                     "collapses onto few values; covariance=diag takes fewer rows"
                 )
+        said: list[str] = []
         if (empty := np.flatnonzero(support < _NONE)).size:
-            found.append(
+            said.append(
                 f"{_components(empty)} no weight: no site describes what is mostly one row repeated, or of too few rows there, though rows far "
                 "from the others may have its label; lower k, or take portfolio, which makes a cluster of equal rows"
             )
         if (few := np.flatnonzero((support >= _NONE) & (support < needed))).size:
-            found.append(
+            said.append(
                 f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "
                 "take covariance=diag or spherical"
             )
+        found += ["; ".join(said)] * bool(said)
         constant, collapsed = _narrow(mixture, params.reg_covar)
         if constant.size:
             which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
