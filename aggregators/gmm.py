@@ -18,8 +18,8 @@ Readings and deviations:
 3. With `k_min` this is done for each number of components up to k, from the same local clusters, and the least `k_criterion` chooses.
 4. A component that no site may describe keeps mean and covariance, with a weight next to 0.
 5. Log-likelihood, BIC (Schwarz 1978) and ICL (Biernacki, Celeux, Govaert 2000, as BIC plus twice the entropy of the
-   responsibilities) are over the rows at sites that describe any component; each site's are in the mixture of the components that it
-   describes.
+   responsibilities) are over the rows at sites that describe any component; each site's are in the components that it describes. In all
+   components a likelihood would tell of single rows: of two mixtures that differ by a narrow component, how near a row is to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -68,6 +68,7 @@ class Fitted(State):
     log_likelihood: float
     entropy: float
     value: float
+    held_back: float = 0.0  # how many sites did not describe all of its components
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +167,9 @@ class GMMAggregator(ClusteringAggregator):
         last = round_.state.log_likelihood
         gain = np.inf if last is None or round_.state.support is None else mean - last / round_.state.support.sum()
         state = replace(round_.state, log_likelihood=sums.log_likelihood, entropy=sums.entropy, support=sums.weights)
-        diagnostics = {"log_likelihood": float(mean)}
+        described = stacked(list(replies.values()), "weights") > 0
+        held_back = float((described.any(axis=0) & ~described).any(axis=1).sum())
+        diagnostics = {"log_likelihood": float(mean), "held_back": held_back}
         if state.iterations >= params.rounds or abs(gain) < params.tol:
             return self._ended(replace(round_, diagnostics=diagnostics, state=state), before, rng)
         after = mixtures.maximized(before, sums, params.covariance, params.reg_covar)
@@ -244,6 +247,11 @@ class GMMAggregator(ClusteringAggregator):
                 f"{_components(few)} fewer rows than the {needed} numbers of a component with covariance={params.covariance}; lower k, or "
                 "take covariance=diag or spherical"
             )
+        if round_.diagnostics.get("held_back"):
+            said.append(
+                "sites hold components back and compute the likelihood of their rows without these: that of your mixture is above "
+                "log_likelihood, its bic is below the one given, and its icl another one"
+            )
         found += ["; ".join(said)] * bool(said)
         constant, collapsed = _narrow(mixture, params.reg_covar)
         if constant.size:
@@ -308,7 +316,8 @@ class GMMAggregator(ClusteringAggregator):
         value = self._criterion(state, mixture, float(state.received_counts.sum()))
         if state.best is not None and _narrow(mixture, self.params.reg_covar)[1].size:
             return self._chosen(round_, state.best)
-        found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value)
+        held_back = round_.diagnostics["held_back"]
+        found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, held_back)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
         diagnostics = {**round_.diagnostics, "components": float(k), self.params.k_criterion: value}
@@ -333,7 +342,8 @@ class GMMAggregator(ClusteringAggregator):
         state = replace(round_.state, best=None, support=best.support, log_likelihood=best.log_likelihood)
         state = replace(state, entropy=best.entropy, history=remember(state.history, best.means, self.params.k))
         chosen = mixtures.Mixture(best.weights, best.means, best.factors)
-        return Round(chosen.arrays(), True, round_.diagnostics, state, gmm.EXPECTATION)
+        diagnostics = {**round_.diagnostics, "held_back": best.held_back}
+        return Round(chosen.arrays(), True, diagnostics, state, gmm.EXPECTATION)
 
     def _impossible(self, round_: _Round, reason: str) -> _Round:
         """Return the best of fewer components, where several numbers are tried; else raise JobFailed for this reason."""

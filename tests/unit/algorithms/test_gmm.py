@@ -164,6 +164,17 @@ def test_under_a_policy_weights_are_multiples_and_the_mixture_is_near(rng):
     np.testing.assert_allclose(policed.arrays["covariances"], plain.arrays["covariances"], rtol=0.3)
 
 
+def test_a_likelihood_without_the_components_that_sites_hold_back_says_so(rng):
+    X, y = stretched(rng, apart=3.0)
+    parts = split(X[np.argsort(y, kind="stable")], 5)
+    for settings in ({}, {"k_min": 3}):
+        held, all_described = (flareclust.run("gmm", rows, k=3, **settings) for rows in (parts, split(X, 5)))
+        real = mixtures.log_densities(X, held.arrays | {"centroids": held.centroids}).mean()
+        assert held.metrics["log_likelihood"] < real - 1e-3
+        assert any("that of your mixture is above log_likelihood" in text for text in held.warnings)
+        assert not any("hold components back" in text for text in all_described.warnings)
+
+
 # ---- mixtures of the sites as the start ----
 
 
