@@ -29,7 +29,7 @@ from flareclust.core.ward_tree import Linkage, linkage_of
 _HALVINGS, _TINY = 40, 1e-9
 
 
-class CondensedTree(NamedTuple):
+class _CondensedTree(NamedTuple):
     """Clusters of at least `min_cluster_size` rows, c in all, parents before their children; the first is the root.
 
     Attributes:
@@ -82,7 +82,7 @@ def density_linkage(
     return linkage_of(pairs, height, rows), core
 
 
-def condensed(linkage: Linkage, core: FloatArray, counts: IntArray, min_cluster_size: int) -> CondensedTree:
+def condensed(linkage: Linkage, core: FloatArray, counts: IntArray, min_cluster_size: int) -> _CondensedTree:
     """Return the clusters of a tree of merges over groups with these core distances and numbers of rows (m,)."""
     m = len(counts)
     rows = np.concatenate([counts, linkage.rows])
@@ -98,7 +98,7 @@ def condensed(linkage: Linkage, core: FloatArray, counts: IntArray, min_cluster_
     np.maximum.at(death, parent[1:found], birth[1:found])
     np.add.at(stability, cluster, counts * (leaves - birth[cluster]))
     np.add.at(stability, parent[1:found], at_birth[1:found] * (birth[1:found] - birth[parent[1:found]]))
-    return CondensedTree(
+    return _CondensedTree(
         parent[:found], birth[:found], death[:found], at_birth[:found], stability[:found], cluster, leaves
     )
 
@@ -109,7 +109,7 @@ def warm_up() -> None:
     condensed(*density_linkage(np.arange(3.0)[:, None], ones, np.zeros(3), 1), ones, 2)
 
 
-def select_clusters(tree: CondensedTree, k: int, least: int = 0) -> IntArray:
+def select_clusters(tree: _CondensedTree, k: int, least: int = 0) -> IntArray:
     """Return the selected cluster that each of the tree's is or is part of (c,), numbered 0, 1, ... in its order; -1 for none.
 
     From `least` to k are selected, as many as are stablest; fewer where the tree has fewer leaves.
@@ -256,7 +256,7 @@ def _condense(
     cluster: IntArray,
     leaves: FloatArray,
 ) -> int:
-    """Walk down a tree of merges and fill what `CondensedTree` has; return the number of clusters."""
+    """Walk down a tree of merges and fill what `_CondensedTree` has; return the number of clusters."""
     m, found = cluster.shape[0], 1
     nodes, own, fell = np.empty(2 * m, np.int64), np.empty(2 * m, np.int64), np.empty(2 * m)
     nodes[0], own[0], fell[0] = 2 * m - 2, 0, -1.0  # `fell`: at which density from its cluster; -1 of what is in it

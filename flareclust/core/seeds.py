@@ -106,7 +106,7 @@ def _more_seeds(
     for line in uniforms:
         if ends[-1] == 0.0:
             break
-        rows, points = candidates_of(X, mass, X[chosen[found - 1]], closest, ends, line)
+        rows, points = _candidates_of(X, mass, X[chosen[found - 1]], closest, ends, line)
         _seeds_with(own, X, mass, tiles, points, closest, sums)
         best = _best_candidate(sums)
         chosen[found] = rows[best]
@@ -402,7 +402,7 @@ def rows_drawn(
 
 
 @kernel()
-def candidates_of(
+def _candidates_of(
     X: FloatArray, weights: FloatArray, seed: FloatArray, closest: FloatArray, ends: FloatArray, uniforms: FloatArray
 ) -> tuple[IntArray, FloatArray]:
     """Return the rows (c,) that numbers in [0, 1) draw after the latest seed, and points (1 + c, d): the seed and these rows."""
@@ -456,7 +456,7 @@ def more_seeds(
     for line in range(uniforms.shape[0]):
         if ends[-1] == 0.0:
             break
-        rows, points = candidates_of(X, weights, X[chosen[found - 1]], closest, ends, uniforms[line])
+        rows, points = _candidates_of(X, weights, X[chosen[found - 1]], closest, ends, uniforms[line])
         seeds_with(X, weights, tiles, points, closest, sums)
         best = _best_candidate(sums)
         chosen[found] = rows[best]

@@ -40,10 +40,10 @@ from flareclust.data.memory import RowStore
 from flareclust.data.npy_files import open_numpy
 
 #: Opens a path, which messages call so, to read this of it.
-Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
+_Opener = Callable[[Path, str, Selection], AbstractContextManager[Source]]
 
 #: The formats that `read_table` knows.
-FORMATS: Mapping[str, Opener] = {
+FORMATS: Mapping[str, _Opener] = {
     "npy": open_numpy,
     "npz": open_numpy,
     "csv": open_csv,
@@ -223,7 +223,7 @@ class File(NamedTuple):
     format: str | None = None
     root: Path | None = None
     part: bool = False
-    opener: Opener | None = None
+    opener: _Opener | None = None
 
 
 class Reader(ABC):

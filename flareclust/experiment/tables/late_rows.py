@@ -35,7 +35,7 @@ from flareclust.protocol.columns import FILL
 _MOST_NAMED = 10
 
 
-class PlacedFile(NamedTuple):
+class _PlacedFile(NamedTuple):
     """Rows of a file in the clusters of a finished run.
 
     Attributes:
@@ -62,7 +62,7 @@ def place_file(
     schema: Path | None = None,
     *,
     new_rows: bool = False,
-) -> PlacedFile:
+) -> _PlacedFile:
     """Return where the rows of a late site's file belong.
 
     Args:
@@ -89,7 +89,7 @@ def place_file(
             known, used = _agreed(schema, about, folder, partial=partial)
             table, id_name = replace(typed_file(file, known, None, outcome=False), schema=used), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
-        return PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, row_name_of(about))
+        return _PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, row_name_of(about))
     except UserError as error:
         own = None if (schema or columns) is not None else _setting(about, "table_schema")
         if own is None:
