@@ -28,7 +28,7 @@ from flareclust.data.schema.columns import read_schema
 from flareclust.data.schema.reading import check_read_by
 from flareclust.data.tables import File, Numbers, Rows, Table
 from flareclust.experiment.config import Experiment, RowsAsked
-from flareclust.experiment.prepared import Prepared, names_of
+from flareclust.experiment.prepared import Prepared, known_rows, names_of
 from flareclust.experiment.tables.site_rows import as_rows, common_columns, ids_of_images, image_settings, site_files
 from flareclust.experiment.tables.typed_rows import (
     compared,
@@ -45,8 +45,7 @@ from flareclust.protocol import registry
 from flareclust.sites.rows import SiteData
 from flareclust.sites.withdrawn import withdrawn_ids
 
-#: Where rows come from: gives the sites with the rows that are asked for, and the known k of the data, 0 where none is
-#: known; raises UserError where they cannot be read or split so.
+#: Where rows come from: gives the sites with the rows asked for, and the data's k, 0 if unknown; UserError if they cannot be read.
 Source = Callable[[RowsAsked], Prepared]
 
 
@@ -68,7 +67,8 @@ def prepare(experiment: Experiment, source: Source | None = None) -> Prepared:
     k = (experiment.k or found.k) if experiment.k_range is None else experiment.k_range[1]
     instead = dict(registry.get(experiment.algorithm).params_class().without_k)
     if not k and not instead.keys() & experiment.params.keys():
-        k, params = int(min(instead.pop("k", 0), found.most)), {**params, **instead}
+        n = known_rows(found.sites, found.dataset, found.devices)
+        k, params = int(min(instead.pop("k", 0), n)), {**params, **instead}
     if not k:
         raise UserError("k is not known for these data; say how many clusters to look for (--k, or k=)")
     return replace(found, k=k, params=params, **(schema_facts(experiment) if by_schema else {}))

@@ -59,18 +59,8 @@ class Prepared:
 
     def __post_init__(self) -> None:
         """Raise UserError where k is more than all rows that are known; how many a site's file has, the site sees."""
-        if self.k > self.most:
-            raise UserError(f"k={self.k} is more than the {self.most:.0f} rows of all sites together; give a smaller k")
-
-    @property
-    def most(self) -> float:
-        """Return how many clusters there can be: as many as rows, infinitely many where these are not known."""
-        if self.devices is not None:
-            return self.devices.n
-        if self.dataset is not None:
-            return len(self.dataset.X)
-        sizes = [len(rows) for rows in self.sites.values() if not isinstance(rows, Path)]
-        return sum(sizes) if sizes and len(sizes) == len(self.sites) else np.inf
+        if self.k > (n := known_rows(self.sites, self.dataset, self.devices)):
+            raise UserError(f"k={self.k} is more than the {n:.0f} rows of all sites together; give a smaller k")
 
     @property
     def reading(self) -> Reading:
@@ -81,6 +71,16 @@ class Prepared:
     def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the fields of an experiment with these settings that the data decide: `k` and `params`."""
         return {"k": self.k, "params": {**self.params, **params}}
+
+
+def known_rows(sites: Mapping[str, Rows], dataset: Dataset | None, devices: Devices | None) -> float:
+    """Return how many rows all sites have together; infinitely many where that is not known."""
+    if devices is not None:
+        return devices.n
+    if dataset is not None:
+        return len(dataset.X)
+    sizes = [len(rows) for rows in sites.values() if not isinstance(rows, Path)]
+    return sum(sizes) if sizes and len(sizes) == len(sites) else np.inf
 
 
 def names_of(dataset: Dataset) -> tuple[str, ...]:
