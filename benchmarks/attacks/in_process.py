@@ -12,6 +12,7 @@ from benchmarks.attacks.victim import Victim, rows_of
 from flareclust._foundation.typing import FloatArray
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
+from flareclust.protocol.registry import BUILT_IN
 
 SITE = "site, malicious"
 
@@ -19,6 +20,9 @@ GROUPS = "jobs see groups of rows"
 SAME_GROUPS = "the same groups in all rounds and jobs"
 
 _GIVEN = "all groups given"
+
+#: Algorithms whose steps are a case of their own.
+_NEWER = ("gmm", "tree")
 
 Claimed = tuple[Sequence[FloatArray], str]
 
@@ -81,12 +85,16 @@ def _other_k(fast: bool) -> Attack:
     return attacked
 
 
-def _every_step(fast: bool) -> Attack:
-    def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
-        claims, answers, refusals = server.every_step(rows, policy, 12 if fast else 60)
-        return claims, f"{number(answers, 'answer')}, {number(refusals, 'refusal')}"
+def _every_step(*, newer: bool) -> Callable[[bool], Attack]:
+    def of(fast: bool) -> Attack:
+        def attacked(policy: Policy | None, rows: FloatArray) -> Claimed:
+            asked = [algorithm for algorithm in BUILT_IN if (algorithm.name in _NEWER) == newer]
+            claims, answers, refusals = server.every_step(rows, policy, 12 if fast else 60, asked)
+            return claims, f"{number(answers, 'answer')}, {number(refusals, 'refusal')}"
 
-    return attacked
+        return attacked
+
+    return of
 
 
 def _largest(policy: Policy | None, rows: FloatArray) -> Claimed:
@@ -169,7 +177,10 @@ CASES = [
          "20 of 1,500", "nothing is remembered, and both see the same groups",
          _asking(server.two_executors, "fkm", "lloyd", data=("s1", "iris"), exchanges=120, quick=40, k=15)),
     Case("other-k", "own clusters of a site, again and again with other k", "lead", IN_PROCESS, "not measured", SAME_GROUPS, _on("iris", "s1", "digits", attack=_other_k)),
-    Case("every-step", "every step of every algorithm, with centroids of its choice", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _on("iris", "s1", attack=_every_step)),
+    Case("every-step", "every step of every algorithm without differential privacy but `gmm` and `tree`, with centroids of its choice", MALICIOUS, IN_PROCESS,
+         "not measured", GROUPS, _on("iris", "s1", attack=_every_step(newer=False))),
+    Case("every-step-newer", "every step of `gmm` and `tree`, as their usual jobs have them, with centroids of its choice", MALICIOUS, IN_PROCESS,
+         "not measured", GROUPS, _on("iris", "s1", attack=_every_step(newer=True))),
     Case("largest", "the largest value of a column, by which clusters come back (60 exchanges)", MALICIOUS, IN_PROCESS,
          "exact, by refusals (44 exchanges)", "the setting `small: refuse` is gone; clusters are of groups", _of_one_column),
     Case("groups", "all groups are known: claims are the rows that jobs see, sums of groups", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _on("iris", "s1", "digits", attack=lambda fast: _known)),

@@ -3,7 +3,7 @@
 The same functions run in this process and, in `malicious_server`, against provisioned sites.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import count, pairwise
 from typing import Any
@@ -21,7 +21,7 @@ from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
 from flareclust.executors.lloyd import UPDATE
 from flareclust.privacy.policy import Policy
-from flareclust.protocol.registry import BUILT_IN, get
+from flareclust.protocol.registry import Algorithm, get
 from flareclust.protocol.task import StepName
 from flareclust.testing.tools import exchanges as exchanged
 
@@ -158,14 +158,16 @@ def _as_groups(message: Message) -> Message:
 # ---- everything that can be asked ----
 
 
-def every_step(rows: FloatArray, policy: Policy | None, each: int) -> tuple[list[FloatArray], int, int]:
-    """Ask every algorithm every step it has, with centroids of one's own choice; return claims, answers, refusals.
+def every_step(
+    rows: FloatArray, policy: Policy | None, each: int, algorithms: Iterable[Algorithm]
+) -> tuple[list[FloatArray], int, int]:
+    """Ask algorithms every step of their usual jobs, with centroids of one's own choice; return claims, answers, refusals.
 
-    The tasks are those of an honest job. Where they bring centroids, two take their place, whose border moves.
+    Those that are not federated, or have differential privacy, are left out. The tasks are those of an honest job. Where they bring centroids, two take their place, whose border moves.
     """
     claims, answers, refusals = [], 0, 0
     sites = {site: rows[i::3] + 1e-3 * rows.std(axis=0) * i for i, site in enumerate("abc")}
-    for algorithm in BUILT_IN:
+    for algorithm in algorithms:
         if not algorithm.federated or algorithm.executor_class().private:
             continue
         minimum: dict[str, Any] = {"min_count": 2} if "min_count" in algorithm.parameters() else {}

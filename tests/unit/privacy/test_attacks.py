@@ -22,7 +22,7 @@ QUICK = [case for case in command.CASES if case.form == IN_PROCESS]
 CLOSED = {"sums-beyond", "ledger", "sparse", "fillers", "fillers-job"}
 
 #: Attacks that take more than a few seconds.
-LONG = {"borders", "every-step", "sums"}
+LONG = {"borders", "every-step", "every-step-newer", "sums"}
 
 
 def _case(case: Case) -> object:
