@@ -82,7 +82,9 @@ def load(
     if isinstance(name_or_path, Path) or (name not in describe() and named_so):
         return _own_table(path, gaps, columns)
     _known(name)
-    setting, components = _components(settings)
+    own, _, last = settings.rpartition(":")
+    pca = re.fullmatch(r"pca(\d{1,9})", last)
+    setting, components = (own, int(pca[1])) if pca else (settings, None)
     if setting and name != "garst_grid":
         raise UserError(
             f"data set {name!r} has no setting {setting!r}; write {name!r}, or {name + ':pca2'!r} for its two leading "
@@ -164,13 +166,6 @@ def _known(name: str) -> None:
             f"unknown data set {name!r}{did_you_mean(name, known)}. There are {', '.join(known)}; "
             f"or name a file ({', '.join(SUFFIXES)}){spreadsheet_advice(Path(name))}"
         )
-
-
-def _components(settings: str) -> tuple[str, int | None]:
-    """Return a data set's own setting, and D where pcaD comes last."""
-    own, _, last = settings.rpartition(":")
-    pca = re.fullmatch(r"pca(\d{1,9})", last)
-    return (own, int(pca[1])) if pca else (settings, None)
 
 
 def _own_table(path: Path, gaps: bool, columns: Sequence[str] | None) -> Dataset:

@@ -119,7 +119,9 @@ def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE, unit: str = "")
     """Return what is odd about a column beside that of others; None for nothing. Factors that do not go with its unit are not named."""
     if not own.deviation > 0 or not others.deviation > 0:
         return None
-    apart = _apart(own, others)
+    # Many deviations, the more where few cells tell how large these are.
+    unsure = 1 + _ERRORS / np.sqrt(2 * max(own.number, others.number))
+    apart = bool(abs(own.mean - others.mean) > _APART * unsure * (own.deviation + others.deviation))
     # Mean and deviation both differ by more than sampling, rounding and how much sites vary explain.
     if apart or (_deviates(own, others, varying) and (_flat(own, others) or _means_differ(own, others, varying))):
         if (named := _known(own, others, unit)) is not None:
@@ -274,12 +276,6 @@ def _rarity(own: Cells, others: Cells) -> float:
             return 0.0
         found.append(float(relative))
     return max(found)
-
-
-def _apart(own: Cells, others: Cells) -> bool:
-    """Return whether means differ by many deviations, the more where few cells tell how large these are."""
-    unsure = 1 + _ERRORS / np.sqrt(2 * max(own.number, others.number))
-    return bool(abs(own.mean - others.mean) > _APART * unsure * (own.deviation + others.deviation))
 
 
 def _overlap(own: Cells, others: Cells) -> bool:

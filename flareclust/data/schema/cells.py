@@ -64,8 +64,7 @@ _FAULTS = {
     "large": f"beyond {LARGEST_VALUE:g}, where squares cannot be added up",
     "whole": "no integer",
     "date": "no date",
-    "category": "none of the schema's values",
-    "ordered": "none of the schema's values",
+    "value": "none of the schema's values",
 }
 
 
@@ -189,7 +188,7 @@ class ColumnReader(_Reader):
                 )
         if self.column.transform == "log":
             found = np.log1p(np.maximum(found, 0.0))
-        self._count(self.column.type, faulty, before)
+        self._count("value" if self.column.values else self.column.type, faulty, before)
         if self._missing == "refuse":
             self._count("missing", missing, before)
         if self._missing in LEFT_TO_JOBS:
@@ -305,8 +304,7 @@ class ColumnReader(_Reader):
             "missing": "missing: in the schema, such as drop-rows or mean",
             "number": "; ".join(filter(None, (decimal, self._unit_behind()))) or spelling.removeprefix("; "),
             "date": f"read as {' or '.join(self._own.date)}; date: in the mapping says another form, or a list of several{spelling}",
-            "category": f"{case}values: in the mapping{spelling}",
-            "ordered": f"{case}values: in the mapping{spelling}",
+            "value": f"{case}values: in the mapping{spelling}",
             "range": self._other_unit()
             or ("errors, or a code for missing cells? missing: in the mapping" if few else ""),
             "negative": "transform: log is for numbers of 0 and more; correct them, or leave it out of the schema",

@@ -43,7 +43,10 @@ def _why_not(experiment: Experiment, prepared: Prepared, earlier: "Result") -> s
     """Return why the centroids of a result cannot start a run, in a few words; "" if they can."""
     able = [one.name for one in registry.algorithms().values() if _takes_centroids(one)]
     if experiment.algorithm not in able:
-        return _without_start(experiment.algorithm, able)
+        one_shot = "one-shot" in registry.get(experiment.algorithm).promises
+        why = "asks each site once, and nothing is there to begin with" if one_shot else "makes its own start"
+        begin = f"take an algorithm that begins with centroids: {', '.join(able)}"
+        return f"{experiment.algorithm} {why}; leave out --start, or {begin}"
     if _START in experiment.params:
         return f"the setting {_START} says another start; leave out one of the two"
     if experiment.k_range is not None:
@@ -59,13 +62,6 @@ def _why_not(experiment: Experiment, prepared: Prepared, earlier: "Result") -> s
     if (found := len(earlier.centroids)) != prepared.k:
         return f"it has {found} centroids, and k is {prepared.k}"
     return columns_differ(prepared.columns, earlier.columns)
-
-
-def _without_start(algorithm: str, able: list[str]) -> str:
-    """Return why an algorithm takes no centroids, and what to do."""
-    one_shot = "one-shot" in registry.get(algorithm).promises
-    why = "asks each site once, and nothing is there to begin with" if one_shot else "makes its own start"
-    return f"{algorithm} {why}; leave out --start, or take an algorithm that begins with centroids: {', '.join(able)}"
 
 
 def _takes_centroids(algorithm: registry.Algorithm) -> bool:

@@ -139,14 +139,12 @@ def attempt_any(trial: Trial) -> TrialRun:
     except Exception as error:  # a fault of one algorithm must not cost the trials of all others
         log.info("%s failed", trial.name, exc_info=True)
         return TrialRun(trial, None, f"unexpected {type(error).__name__}: {error}")
-    return done if done.measured is None else replace(done, measured=_storable(done.measured))
-
-
-def _storable(measured: TrialResult) -> TrialResult:
+    if (measured := done.measured) is None:
+        return done
     final = {name: None if v is None or not math.isfinite(v) else float(v) for name, v in measured.final.items()}
     cost = {name: float(v) for name, v in measured.cost.items() if math.isfinite(v)}
     rounds = [{name: float(v) for name, v in row.items() if math.isfinite(v)} for row in measured.rounds]
-    return replace(measured, final=final, cost=cost, rounds=rounds)
+    return replace(done, measured=replace(measured, final=final, cost=cost, rounds=rounds))
 
 
 @dataclass(frozen=True)
