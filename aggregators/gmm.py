@@ -61,9 +61,7 @@ _NEXT_TO = 2.0
 class Fitted(State):
     """A mixture whose likelihood the sites have computed, and what a criterion says of it; the least is best."""
 
-    weights: FloatArray
-    means: FloatArray
-    factors: FloatArray
+    mixture: mixtures.Mixture
     support: FloatArray
     log_likelihood: float
     entropy: float
@@ -317,7 +315,7 @@ class GMMAggregator(ClusteringAggregator):
         if state.best is not None and _narrow(mixture, self.params.reg_covar)[1].size:
             return self._chosen(round_, state.best)
         held_back = round_.diagnostics["held_back"]
-        found = Fitted(*mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, held_back)
+        found = Fitted(mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, held_back)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
         diagnostics = {**round_.diagnostics, "components": float(k), self.params.k_criterion: value}
@@ -340,10 +338,9 @@ class GMMAggregator(ClusteringAggregator):
     def _chosen(self, round_: _Round, best: Fitted) -> _Round:
         """Return the end, with the best mixture of several numbers of components."""
         state = replace(round_.state, best=None, support=best.support, log_likelihood=best.log_likelihood)
-        state = replace(state, entropy=best.entropy, history=remember(state.history, best.means, self.params.k))
-        chosen = mixtures.Mixture(best.weights, best.means, best.factors)
+        state = replace(state, entropy=best.entropy, history=remember(state.history, best.mixture.means, self.params.k))
         diagnostics = {**round_.diagnostics, "held_back": best.held_back}
-        return Round(chosen.arrays(), True, diagnostics, state, gmm.EXPECTATION)
+        return Round(best.mixture.arrays(), True, diagnostics, state, gmm.EXPECTATION)
 
     def _impossible(self, round_: _Round, reason: str) -> _Round:
         """Return the best of fewer components, where several numbers are tried; else raise JobFailed for this reason."""
@@ -369,9 +366,8 @@ class GMMAggregator(ClusteringAggregator):
         mixture = mixtures.started(known.counts, known.means, known.m2, params.covariance, params.reg_covar)
         if mixture is None:
             return self._impossible(round_, self._collapsed)
-        state = replace(
-            round_.state, history=remember(round_.state.history, known.means, params.k), found=len(centroids)
-        )
+        history = remember(round_.state.history, known.means, params.k)
+        state = replace(round_.state, history=history, found=len(centroids))
         return Round(self._sent(mixture), state=state, step=gmm.EXPECTATION)
 
     def _fitted_to(

@@ -20,14 +20,15 @@ Readings and deviations:
    file of labels.
 """
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core import mixtures
 from flareclust.core.disclosure import rounded
 from flareclust.core.profiles import moments_of_all
@@ -37,7 +38,7 @@ from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams
 from flareclust.protocol.params import MOST_ROUNDS, MOST_STARTS, both, server, site
 from flareclust.protocol.rows import SiteRows
-from flareclust.protocol.schema import Schema, counts, real, weights
+from flareclust.protocol.schema import MOST_ROWS, Schema, counts, real, weights
 from flareclust.protocol.sizes import MOMENTS
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
@@ -108,6 +109,28 @@ class GMMParams(ScaledParams):
         return check_start(value, known.data["k"], ("kmeans", MIXTURES)) if "k" in known.data else value
 
 
+class _Sums(Schema):
+    """Sums of an expectation step."""
+
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage where they are sums of no rows, by any type of covariances that has so many second moments."""
+        sums = {name: value.T for name, value in message.items()}
+        if sums["weights"].sum() > MOST_ROWS or not (sums["weights"].any() or not sums["log_likelihood"]):
+            raise BadMessage("weights: expected no more than there are rows, and some where there is a log_likelihood")
+        k, d = sums["shifts"].shape
+        kinds = [kind for kind in get_args(mixtures.Covariance) if mixtures.n_second_moments(kind, k, d) == sizes["t"]]
+        if not any(mixtures.possible(sums["weights"], sums["shifts"], sums["m2"], kind) for kind in kinds):
+            raise BadMessage(
+                "m2: less than 0, or than shifts and weights of rows have; expected sums over the same rows"
+            )
+
+
+#: Shifts are by column: the zeros of components that are not described are no row of zeros.
+_SUMS = _Sums(
+    weights=weights("k"), shifts=real("d k"), m2=real("t"), log_likelihood=real(""), entropy=real("", minimum=0)
+)
+
+
 class GMMExecutor(ClusteringExecutor):
     """A site of a Gaussian mixture: sends the clusters of its own k-means, and then its part of each iteration."""
 
@@ -119,18 +142,7 @@ class GMMExecutor(ClusteringExecutor):
             Schema(weights=weights("k"), centroids="k d", m2=real("k d")), "fit", "fitted", jobs="plain"
         ),
         refinement.SPREAD: refinement.SPREAD_STEP,
-        EXPECTATION: Step(
-            Schema(
-                weights=weights("k"),
-                shifts=real("d k"),  # by column: the zeros of components that are not described are no row of zeros
-                m2=real("t"),
-                log_likelihood=real(""),
-                entropy=real("", minimum=0),
-            ),
-            "expect",
-            "maximize",
-            summed=True,
-        ),
+        EXPECTATION: Step(_SUMS, "expect", "maximize", summed=True),
     }
     placed_by = ("centroids", mixtures.WEIGHTS, mixtures.FACTORS)
 
@@ -178,7 +190,7 @@ class GMMExecutor(ClusteringExecutor):
         of_all = multiples.sum() / total if total > 0 else 1.0
         of_m2 = of_all if covariance == "tied" else scale.reshape(-1, *[1] * (found.m2.ndim - 1))
         return {
-            "weights": found.weights,
+            "weights": multiples,
             "shifts": (found.shifts * scale[:, None]).T,
             "m2": mixtures.packed(found.m2 * of_m2, covariance),
             "log_likelihood": np.array(found.log_likelihood * of_all),

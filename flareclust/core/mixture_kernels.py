@@ -12,6 +12,9 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.runtime import kernel
 
+#: A mixture, as `flareclust.core.mixtures.Prepared` has it, or sums.
+_Arrays = tuple[FloatArray, ...]
+
 #: Rows whose densities are computed together.
 TILE = 128
 
@@ -62,10 +65,7 @@ def _densities(
     X: FloatArray,
     start: int,
     rows: int,
-    log_scale: FloatArray,
-    means: FloatArray,
-    inverse: FloatArray,
-    diagonal: FloatArray,
+    mixture: _Arrays,
     columns: FloatArray,
     work: FloatArray,
     density: FloatArray,
@@ -73,8 +73,9 @@ def _densities(
 ) -> None:
     """density[c, i] = log weight times density of component c at row i of a tile, top[i] the largest of them.
 
-    `diagonal` (k, d) takes the place of `inverse` (k, d, d) where that has no components.
+    Of the mixture `diagonal` (k, d) takes the place of `inverse` (k, d, d) where that has no components.
     """
+    log_scale, means, inverse, diagonal = mixture
     for i in range(rows):
         for j in range(X.shape[1]):
             columns[j, i] = X[start + i, j]
@@ -139,19 +140,7 @@ def _add_diagonal(X: FloatArray, share: FloatArray, mean: FloatArray, shift: Flo
 
 @kernel(error_model="numpy")
 def add_expectation(
-    X: FloatArray,
-    copies: IntArray,
-    counted: FloatArray,
-    log_scale: FloatArray,
-    means: FloatArray,
-    inverse: FloatArray,
-    diagonal: FloatArray,
-    weights: FloatArray,
-    shifts: FloatArray,
-    m2: FloatArray,
-    squares: FloatArray,
-    most: FloatArray,
-    most_alike: FloatArray,
+    X: FloatArray, copies: IntArray, counted: FloatArray, mixture: _Arrays, sums: _Arrays
 ) -> tuple[float, float]:
     """Add the rows (n, d) to sums by component, and return the sums of their log likelihoods and of their entropies.
 
@@ -159,20 +148,18 @@ def add_expectation(
         X: rows (n, d).
         copies: how many of all rows are equal to each (n,).
         counted: as how much of a row each counts (n,).
-        log_scale: log of weight and normalising constant of each component (k,).
-        means, inverse, diagonal: of the components; `diagonal` (k, d) counts where `inverse` (k, d, d) has none.
-        weights: sums of responsibilities (k,).
-        shifts: of responsibilities times X - mean (k, d).
-        m2: of the same times X - mean, lower triangles (k, d, d); `squares` (k, d) the diagonal ones.
-        most: the largest responsibility (k,); `most_alike` that times the copies of its row.
+        mixture: log of weight and normalising constant of each component (k,), means (k, d), `inverse` and `diagonal`.
+        sums: of responsibilities (k,); of these times X - mean (k, d); of the same times X - mean, lower triangles (k, d, d), and diagonal
+            ones (k, d). Then the largest responsibility (k,), and that times the copies of its row (k,).
     """
+    (_, means, inverse, _), (weights, shifts, m2, squares, most, most_alike) = mixture, sums
     (n, d), k = X.shape, means.shape[0]
     columns, work, density = np.zeros((d, TILE)), np.empty((d + 1, TILE)), np.empty((k, TILE))
     top, total, mixed, own = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(d)
     likelihood, entropy = 0.0, 0.0
     for start in range(0, n, TILE):
         rows = min(TILE, n - start)
-        _densities(X, start, rows, log_scale, means, inverse, diagonal, columns, work, density, top)
+        _densities(X, start, rows, mixture, columns, work, density, top)
         _shares(density, top, total, mixed)
         for i in range(rows):
             likelihood += counted[start + i] * (top[i] + math.log(total[i]))
@@ -193,22 +180,14 @@ def add_expectation(
 
 
 @kernel(error_model="numpy")
-def shares_of(
-    X: FloatArray,
-    log_scale: FloatArray,
-    means: FloatArray,
-    inverse: FloatArray,
-    diagonal: FloatArray,
-    found: FloatArray,
-    likelihood: FloatArray,
-) -> None:
+def shares_of(X: FloatArray, mixture: _Arrays, found: FloatArray, likelihood: FloatArray) -> None:
     """found (n, k) becomes the responsibilities of the rows (n, d), and likelihood (n,) their log densities under the mixture."""
-    (n, d), k = X.shape, means.shape[0]
+    (n, d), k = X.shape, mixture[1].shape[0]
     columns, work, density = np.zeros((d, TILE)), np.empty((d + 1, TILE)), np.empty((k, TILE))
     top, total, mixed = np.empty(TILE), np.empty(TILE), np.empty(TILE)
     for start in range(0, n, TILE):
         rows = min(TILE, n - start)
-        _densities(X, start, rows, log_scale, means, inverse, diagonal, columns, work, density, top)
+        _densities(X, start, rows, mixture, columns, work, density, top)
         for i in range(rows):  # of rows infinitely far from all components, the first one's
             if not top[i] > -np.inf:
                 top[i], density[0, i] = 0.0, 0.0

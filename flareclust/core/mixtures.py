@@ -32,6 +32,9 @@ _WORK_PER_CALL = 200_000_000
 #: Slack for the rounding of sums of equal responsibilities.
 _ALMOST = 1 - 1e-9
 
+#: By so much of their size a variance may be below 0.
+_ROUNDING = 1e-6
+
 #: What scikit-learn adds to the rows of a component, so that none has exactly 0.
 _TINY = 10 * float(np.finfo(np.float64).eps)
 
@@ -204,7 +207,7 @@ def _sums(
     for start in range(0, len(X), step):
         stop_if(aborted, "in an expectation step")
         part = slice(start, start + step)
-        own = add_expectation(X[part], copies[part], counted[part], *mixture, *sums)
+        own = add_expectation(X[part], copies[part], counted[part], mixture, sums)
         likelihood, entropy = likelihood + own[0], entropy + own[1]
     if full:
         m2 += np.tril(m2, -1).transpose(0, 2, 1)
@@ -251,7 +254,7 @@ def _known_enough(X: FloatArray, known: BoolArray, counted: FloatArray, mixture:
 def shares_in(X: FloatArray, mixture: Prepared) -> tuple[FloatArray, FloatArray]:
     """Return the responsibilities (n, k) and log densities (n,) of rows (n, d)."""
     found, likelihood = np.empty((len(X), len(mixture.means))), np.empty(len(X))
-    shares_of(X, *mixture, found, likelihood)
+    shares_of(X, mixture, found, likelihood)
     return found, likelihood
 
 
@@ -313,6 +316,22 @@ def unpacked(moments: FloatArray, covariance: Covariance, k: int, d: int) -> Flo
     return np.asarray(m2 + np.tril(m2, -1).swapaxes(-1, -2))
 
 
+def possible(weights: FloatArray, shifts: FloatArray, moments: FloatArray, covariance: Covariance) -> bool:
+    """Return whether sums, with second moments as `packed` returns them, are of rows: no variance is below 0, but for rounding."""
+    m2, full = unpacked(moments, covariance, *shifts.shape), covariance in ("full", "tied")
+    mean = shifts / np.maximum(weights, _TINY)[:, None]
+    of_means = mean[:, :, None] * shifts[:, None, :] if full else mean * shifts
+    about = m2 - (of_means.sum(axis=0 if full else 1) if covariance in ("tied", "spherical") else of_means)
+    size = np.sqrt(1.0 + np.abs(np.einsum("...dd->...d", m2) if full else m2[..., None]))
+    about = (about if full else about[..., None, None]) / (size[..., :, None] * size[..., None, :])
+    try:
+        with one_thread():
+            np.linalg.cholesky(about + _ROUNDING * np.eye(about.shape[-1]))
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 def least_rows(covariance: Covariance, d: int, min_count: int, repeats: int = 1) -> int:
     """Return how many rows at least must stand behind what is said of a component of d columns.
 
@@ -367,14 +386,8 @@ def fitted(
 ) -> tuple[Mixture, Sums]:
     """Return the mixture to which expectation maximisation leads from a start, and the sums of its own expectation step.
 
-    Args:
-        X: rows (n, d).
-        start: of k components.
-        covariance: the type of their covariances.
-        rounds: maximisation steps at the most.
-        tol: a step that changes the mean log-likelihood by less is the last.
-        reg_covar: what is added to variances.
-        **rest: arguments of `expectation`, which say what components are reported. One that is not keeps its place.
+    At most `rounds` maximisation steps; one that changes the mean log-likelihood of the rows (n, d) by less than `tol` is the last. The
+    rest are arguments of `expectation`; a component that is not described keeps its place.
     """
     mixture, last = start, -np.inf
     sums = expectation(X, mixture, covariance, **rest)
@@ -393,14 +406,8 @@ def started(
 ) -> Mixture | None:
     """Return the mixture of which an expectation step starts: clusters as components, without correlations.
 
-    A cluster of fewer than three rows has the variances within all clusters. None where a variance is 0 and `reg_covar` is, too.
-
-    Args:
-        counts: rows of each cluster (k,).
-        means: of the clusters (k, d).
-        m2: squared deviations from them by column (k, d).
-        covariance: the type of covariances; spherical ones are the mean over the columns, tied ones over the clusters.
-        reg_covar: what is added to variances.
+    Clusters are given by rows (k,), means (k, d) and squared deviations from these (k, d). One of fewer than three rows has the variances
+    within all clusters, as tied ones have; spherical ones are the mean over the columns. None where a variance and `reg_covar` are 0.
     """
     rows = np.maximum(counts, 1).astype(np.float64)
     within = m2.sum(axis=0) / rows.sum()
@@ -419,14 +426,9 @@ def started(
 def drawn_rows(
     weights: FloatArray, means: FloatArray, m2: FloatArray, reg_covar: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Return rows (n, d) drawn from weighted components: of each a share by its weight, with its mean and covariance.
+    """Return rows (n, d) drawn from components: of each a share by its weight (c,) above 0, with its mean (c, d) and covariance.
 
-    Args:
-        weights: rows of each component (c,), above 0.
-        means: (c, d).
-        m2: their second moments about the means (c, d, d), or of diagonal ones (c, d).
-        reg_covar: what is added to variances.
-        rng: what draws.
+    `m2` are second moments about the means (c, d, d), or of diagonal ones (c, d); `reg_covar` is added to variances.
     """
     d, total = means.shape[1], weights.sum()
     n = int(np.clip(total, _LEAST_DRAWN, _MOST_DRAWN))

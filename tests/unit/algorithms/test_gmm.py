@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
@@ -9,10 +12,13 @@ import flareclust
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust.aggregators.gmm import GMMAggregator, GMMState
 from flareclust.core import mixtures
+from flareclust.core.mixtures import Mixture
 from flareclust.executors.gmm import EXPECTATION, FIT, FIT_DIAGONAL, GMMExecutor
 from flareclust.protocol.registry import get
+from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.testing.tools import exchanges, run
+from tests.examples import examples
 
 KINDS = ("full", "tied", "diag", "spherical")
 GMM = get("gmm")
@@ -167,8 +173,8 @@ def test_under_a_policy_weights_are_multiples_and_the_mixture_is_near(rng):
 def test_a_likelihood_without_the_components_that_sites_hold_back_says_so(rng):
     X, y = stretched(rng, apart=3.0)
     parts = split(X[np.argsort(y, kind="stable")], 5)
-    for settings in ({}, {"k_min": 3}):
-        held, all_described = (flareclust.run("gmm", rows, k=3, **settings) for rows in (parts, split(X, 5)))
+    for more in ({}, {"k_min": 3}):
+        held, all_described = (flareclust.run("gmm", rows, k=3, **more) for rows in (parts, split(X, 5)))
         real = mixtures.log_densities(X, held.arrays | {"centroids": held.centroids}).mean()
         assert held.metrics["log_likelihood"] < real - 1e-3
         assert any("that of your mixture is above log_likelihood" in text for text in held.warnings)
@@ -237,6 +243,63 @@ def test_no_iterations_are_for_mixtures_of_sites_that_secure_sums_do_not_send():
         GMM.build(3, 0, {"rounds": 0})
     with pytest.raises(UserError, match="start=mixtures needs the sites' own mixtures"):
         GMM.build(3, 0, {"start": "mixtures"})[1].secured()
+
+
+# ---- sums that are of no rows ----
+
+
+LIES = {
+    "negative m2": lambda r: {**r, "m2": -100 * r["m2"]},
+    "m2 below what shifts take": lambda r: {**r, "shifts": 1e3 * r["shifts"]},
+    "more rows than there are": lambda r: {**r, "weights": 1e13 * r["weights"]},
+    "a likelihood of no rows": lambda r: {name: 0 * r[name] for name in r} | {"log_likelihood": np.array(-5.0)},
+    "shifts of no rows": lambda r: {**r, "weights": 0 * r["weights"], "log_likelihood": np.array(0.0)},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lie", LIES)
+def test_a_site_whose_sums_are_of_no_rows_is_left_out_by_its_name(lie, kind, rng, monkeypatch):
+    X, _ = stretched(rng, n=80)
+    sites, honest = split(X), GMMExecutor.expect
+
+    def expect(self, task, rows):
+        reply = honest(self, task, rows)
+        return LIES[lie](reply) if task.site == "site-1" else reply
+
+    monkeypatch.setattr(GMMExecutor, "expect", expect)
+    found = flareclust.run("gmm", sites, k=3, covariance=kind, start=[[0.5] * 3, [4.5] * 3, [8.5] * 3])
+    assert list(found.left_out) == ["site-1"]
+    assert "expected" in found.left_out["site-1"]
+
+
+NUMBERS = st.floats(-1e3, 1e3) | st.sampled_from([0.0, 1e9, -1e9, 1e139])
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(kind=st.sampled_from(KINDS), k=st.integers(1, 3), d=st.integers(1, 3), data=st.data())
+def test_whatever_sums_come_they_make_a_mixture_or_only_their_sender_is_refused(kind, k, d, data):
+    t = mixtures.n_second_moments(kind, k, d)
+    lie = {name: data.draw(hnp.arrays(float, size, elements=NUMBERS)) for name, size in
+           (("weights", k), ("shifts", (d, k)), ("m2", t), ("log_likelihood", ()), ("entropy", ()))}  # fmt: skip
+    lie = {**lie, "weights": np.abs(lie["weights"]), "entropy": np.abs(lie["entropy"])}
+    factors = np.ones((k, d)) if kind in ("diag", "spherical") else np.tile(np.eye(d), (k, 1, 1))
+    before = Mixture(np.full(k, 1 / k), np.zeros((k, d)), factors)
+    own = mixtures.expectation(np.random.default_rng(k).normal(size=(90, d)), before, kind)
+    honest = {"weights": own.weights, "shifts": np.ascontiguousarray(own.shifts.T), "m2": mixtures.packed(own.m2, kind),
+              "log_likelihood": np.array(own.log_likelihood), "entropy": np.array(own.entropy)}  # fmt: skip
+    answers = {"honest": SiteReply(honest), "lying site": SiteReply(lie)}
+    replies, problems, _ = accept(
+        GMMExecutor.steps[EXPECTATION].schema, answers, list(answers), {"t": t, "K": k}, limits={"k": k, "d": d}
+    )
+    assert "honest" in replies
+    assert ("lying site" in problems) != ("lying site" in replies)
+    if np.abs(lie["m2"]).max() <= 1e3 and "lying site" in replies:
+        total = mixtures.Sums(own.weights + lie["weights"], own.shifts + lie["shifts"].T,
+                              own.m2 + mixtures.unpacked(lie["m2"], kind, k, d), 0.0, 0.0)  # fmt: skip
+        made = mixtures.maximized(before, total, kind, 0.1)
+        assert made is not None
+        mixtures.prepare(made)
 
 
 # ---- what is said where a result may be wrong ----
