@@ -18,8 +18,8 @@ Readings and deviations:
 3. With `k_min` this is done for each number of components up to k, from the same local clusters, and the least `k_criterion` chooses.
 4. A component that no site may describe keeps mean and covariance, with a weight next to 0.
 5. Log-likelihood, BIC (Schwarz 1978) and ICL (Biernacki, Celeux, Govaert 2000, as BIC plus twice the entropy of the
-   responsibilities) are over the rows at sites that describe any component; each site's are in the components that it describes. In all
-   components a likelihood would tell of single rows: of two mixtures that differ by a narrow component, how near a row is to it.
+   responsibilities) are over the rows at sites that describe any component, in the components that each describes: in all of them the
+   likelihoods of two mixtures would tell how near a single row is to a narrow component.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,6 +53,9 @@ _STARTS_OF_DRAWN, _ROUNDS_OF_DRAWN = 5, 200
 #: The most numbers of all covariances together, in a message.
 _MOST_NUMBERS = 2**22
 
+#: Numbers of a round that warnings are about.
+_TOLD = ("held_back", "gain")
+
 #: A variance that is less than this many times `reg_covar` is hardly more than that.
 _NEXT_TO = 2.0
 
@@ -66,7 +69,7 @@ class Fitted(State):
     log_likelihood: float
     entropy: float
     value: float
-    held_back: float = 0.0  # how many sites did not describe all of its components
+    told: FloatArray  # how many sites held components back, and the gain of the last iteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +170,8 @@ class GMMAggregator(ClusteringAggregator):
         state = replace(round_.state, log_likelihood=sums.log_likelihood, entropy=sums.entropy, support=sums.weights)
         described = stacked(list(replies.values()), "weights") > 0
         held_back = float((described.any(axis=0) & ~described).any(axis=1).sum())
-        diagnostics = {"log_likelihood": float(mean), "held_back": held_back}
+        raised = 0.0 if np.isinf(gain) else float(gain)
+        diagnostics = {"log_likelihood": float(mean), "held_back": held_back, "gain": raised}
         if state.iterations >= params.rounds or abs(gain) < params.tol:
             return self._ended(replace(round_, diagnostics=diagnostics, state=state), before, rng)
         after = mixtures.maximized(before, sums, params.covariance, params.reg_covar)
@@ -221,9 +225,9 @@ class GMMAggregator(ClusteringAggregator):
         """Name components of few rows, and those that have collapsed, and columns that hardly vary."""
         params, support = self.params, round_.state.support
         mixture = mixtures.received_mixture(round_.task, params.covariance)
-        found: list[str] = []
         if support is None:
-            return found
+            return []
+        found, said = list[str](), list[str]()
         needed = mixtures.n_parameters(params.covariance, 1, mixture.means.shape[1])
         if (tried := round_.state.tried) is not None:
             received = round_.state.received_counts  # k-means makes no more components than it got clusters
@@ -234,7 +238,6 @@ class GMMAggregator(ClusteringAggregator):
                     f"numbers of components above {tried_up_to} were not tried: with {tried_up_to + 1} no site has components of enough rows, or one "
                     "collapses onto few values; covariance=diag takes fewer rows"
                 )
-        said: list[str] = []
         if (empty := np.flatnonzero(support < _NONE)).size:
             said.append(
                 f"{_components(empty)} no weight: no site describes what is mostly one row repeated, or of too few rows there, though rows far "
@@ -251,6 +254,11 @@ class GMMAggregator(ClusteringAggregator):
                 "log_likelihood, its bic is below the one given, and its icl another one"
             )
         found += ["; ".join(said)] * bool(said)
+        if (gain := round_.diagnostics.get("gain", 0.0)) > params.tol:
+            found.append(
+                f"the iterations had not converged: the last of {params.rounds} raised the mean log-likelihood of a row by {gain:.2g}, and tol is "
+                f"{params.tol:g}; set more rounds"
+            )
         constant, collapsed = _narrow(mixture, params.reg_covar)
         if constant.size:
             which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
@@ -314,8 +322,8 @@ class GMMAggregator(ClusteringAggregator):
         value = self._criterion(state, mixture, float(state.received_counts.sum()))
         if state.best is not None and _narrow(mixture, self.params.reg_covar)[1].size:
             return self._chosen(round_, state.best)
-        held_back = round_.diagnostics["held_back"]
-        found = Fitted(mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, held_back)
+        told = np.array([round_.diagnostics[name] for name in _TOLD])
+        found = Fitted(mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, told)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
         diagnostics = {**round_.diagnostics, "components": float(k), self.params.k_criterion: value}
@@ -329,9 +337,8 @@ class GMMAggregator(ClusteringAggregator):
         """Return what chooses the number of components, as if of so many rows: sites may have described fewer of one mixture."""
         assert state.support is not None
         assert state.log_likelihood is not None
-        loss = -2 * state.log_likelihood
-        if self.params.k_criterion == "icl":
-            loss += 2 * (state.entropy or 0.0)
+        icl = 2 * (state.entropy or 0.0) if self.params.k_criterion == "icl" else 0.0
+        loss = -2 * state.log_likelihood + icl
         free = mixtures.n_parameters(self.params.covariance, *mixture.means.shape)
         return float(free * np.log(rows) + loss * (rows / state.support.sum()))
 
@@ -339,7 +346,7 @@ class GMMAggregator(ClusteringAggregator):
         """Return the end, with the best mixture of several numbers of components."""
         state = replace(round_.state, best=None, support=best.support, log_likelihood=best.log_likelihood)
         state = replace(state, entropy=best.entropy, history=remember(state.history, best.mixture.means, self.params.k))
-        diagnostics = {**round_.diagnostics, "held_back": best.held_back}
+        diagnostics = {**round_.diagnostics, **dict(zip(_TOLD, best.told.tolist(), strict=True))}
         return Round(best.mixture.arrays(), True, diagnostics, state, gmm.EXPECTATION)
 
     def _impossible(self, round_: _Round, reason: str) -> _Round:

@@ -142,10 +142,9 @@ def _add_diagonal(X: FloatArray, share: FloatArray, mean: FloatArray, shift: Flo
 def add_expectation(
     X: FloatArray, copies: IntArray, counted: FloatArray, mixture: _Arrays, sums: _Arrays
 ) -> tuple[float, float]:
-    """Add the rows (n, d) to sums by component, and return the sums of their log likelihoods and of their entropies.
+    """Add the rows X (n, d) to sums by component, and return the sums of their log likelihoods and of their entropies.
 
     Args:
-        X: rows (n, d).
         copies: how many of all rows are equal to each (n,).
         counted: as how much of a row each counts (n,).
         mixture: log of weight and normalising constant of each component (k,), means (k, d), `inverse` and `diagonal`.

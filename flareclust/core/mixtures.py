@@ -157,9 +157,7 @@ def expectation(
     single rows follows from what is left out. The sums of the other components are 0. Without `least` all components count.
 
     Args:
-        X: rows (n, d).
-        mixture: of k components.
-        covariance: the type of their covariances.
+        X, mixture, covariance: rows (n, d), k components, and the type of their covariances.
         least: how many rows at least stand behind what is said of a component.
         clusters: equal rows count at most as many as the other rows are for each of these, or `least`: no more than an average
             component has of others. That follows from the rows alone, whatever the mixture.
@@ -190,8 +188,7 @@ def expectation(
         if keep.all():
             return _by_type(found, reported, k, covariance)
         reported = reported[keep]
-    d = X.shape[1]
-    nothing = Sums(np.zeros(0), np.zeros((0, d)), np.zeros((0, *mixture.factors.shape[1:])), 0.0, 0.0)
+    nothing = Sums(np.zeros(0), np.zeros((0, X.shape[1])), np.zeros((0, *mixture.factors.shape[1:])), 0.0, 0.0)
     return _by_type(nothing, reported, k, covariance)
 
 

@@ -314,6 +314,19 @@ def test_a_component_of_few_rows_is_named(rng):
     )
 
 
+@pytest.mark.parametrize("more", [{}, {"k_min": 2}])
+def test_iterations_that_have_not_converged_are_named(more, rng):
+    X = np.concatenate([rng.normal([0, 0], [3, 1], (300, 2)), rng.normal([2, 0.5], [1, 3], (300, 2))])
+    parts = split(X[rng.permutation(600)])
+    few, enough = (flareclust.run("gmm", parts, k=2, rounds=rounds, **more) for rounds in (3, 200))
+    said = [[text for text in one.warnings if "had not converged" in text] for one in (few, enough)]
+    assert [len(one) for one in said] == [1, 0]
+    assert "the last of 3 raised" in said[0][0]
+    assert "and tol is 0.001; set more rounds" in said[0][0]
+    without = flareclust.run("gmm", parts, k=2, start="mixtures", rounds=0)
+    assert not any("had not converged" in text for text in without.warnings)
+
+
 @pytest.mark.parametrize("start", ["kmeans", "mixtures"])
 @pytest.mark.parametrize("zeros", [280, 400])
 def test_equal_rows_join_one_component_and_the_result_says_so(zeros, start, rng):
