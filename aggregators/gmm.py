@@ -261,9 +261,10 @@ class GMMAggregator(ClusteringAggregator):
             )
         constant, collapsed = _narrow(mixture, params.reg_covar)
         if constant.size:
+            or_scale = ", or set scale" if params.scale == "none" else ""
             which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
             found.append(
-                f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns, or set scale"
+                f"{which} by no more than reg_covar={params.reg_covar:g} in all components; leave out constant columns{or_scale}"
             )
         elif collapsed.size:
             found.append(

@@ -363,6 +363,10 @@ def test_a_constant_column_is_named(rng):
     X = np.concatenate([rng.normal(size=(200, 2)), np.full((200, 1), 5.0)], axis=1)
     found = flareclust.run("gmm", split(X), k=2)
     assert any(text.startswith("column 2 varies by no more than reg_covar") for text in found.warnings), found.warnings
+    assert "leave out constant columns, or set scale" in " ".join(found.warnings)
+    scaled = " ".join(flareclust.run("gmm", split(X), k=2, scale="standard").warnings)
+    assert "leave out constant columns" in scaled
+    assert "or set scale" not in scaled
     with pytest.raises(JobFailed, match="raise reg_covar above 0"):
         flareclust.run("gmm", split(X), k=2, reg_covar=0.0)
 
