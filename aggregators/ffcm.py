@@ -106,7 +106,6 @@ def _average(before: FloatArray, centers: FloatArray, support: FloatArray, clust
     total = np.bincount(cluster, weights=support, minlength=len(before))
     shifts = np.zeros_like(before)
     np.add.at(shifts, cluster, support[:, None] * (centers - before[cluster]))
-    moved = total > 0
-    after = before.copy()
+    moved, after = total > 0, before.copy()
     after[moved] += shifts[moved] / total[moved, None]
     return after

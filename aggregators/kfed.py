@@ -99,8 +99,7 @@ def lloyd_on_centers(
         tau, _ = assign(centers, anchors)
         totals = np.bincount(tau, weights=weights, minlength=len(anchors))
         # A tau_r is empty where the start device sent one point twice, or after the first round: its point stays.
-        filled = totals > 0
-        means = anchors.copy()
+        filled, means = totals > 0, anchors.copy()
         for r in np.flatnonzero(filled):
             members = tau == r
             means[r] = (weights[members, None] * centers[members]).sum(axis=0) / totals[r]

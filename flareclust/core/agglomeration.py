@@ -73,8 +73,7 @@ def cut(tree: Tree, k: int) -> IntArray:
     c = len(tree.left) + 1
     if check_int("k", k, 1) > c:
         raise UserError(f"k must be at most the number of clusters to merge, {c}, got {k}")
-    group = np.arange(c)
-    members = {number: [number] for number in range(c)}
+    group, members = np.arange(c), {number: [number] for number in range(c)}
     for step in range(c - k):
         joined = members.pop(int(tree.left[step])) + members.pop(int(tree.right[step]))
         members[c + step] = joined

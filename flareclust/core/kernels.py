@@ -188,8 +188,7 @@ def give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: I
 @kernel()
 def move_centroids(sums: FloatArray, mass: FloatArray, origin: FloatArray, centroids: FloatArray) -> float:
     """Move each centroid to the mean of its rows; return the sum of the squared shifts."""
-    biggest = mass.argmax()
-    shift = 0.0
+    biggest, shift = mass.argmax(), 0.0
     for c in range(centroids.shape[0]):
         source = c if mass[c] > 0.0 else biggest  # a cluster that stays empty waits at the biggest one
         for j in range(centroids.shape[1]):

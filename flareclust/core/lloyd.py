@@ -195,8 +195,7 @@ def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
     Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
-    origin = _means(X)
-    centroids = np.empty(found.centroids.shape)
+    origin, centroids = _means(X), np.empty(found.centroids.shape)
     # Row after row: a column on its own touches every page of a mapped file.
     inertia = means_of_each(X, found.labels, origin, found.counts, centroids)
     return found._replace(centroids=centroids, inertia=inertia)
@@ -224,8 +223,7 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     """Compute what `lloyd` promises from checked input; `start` is not changed."""
     X, weights, origin, variance, screen, pyramid, own = rows
     n, d = X.shape
-    k = len(start)
-    centroids = start.copy()
+    k, centroids = len(start), start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
     threshold = tol * float(variance.sum() / d)
     earlier = np.full((k, d), np.nan)

@@ -206,8 +206,7 @@ def quantiles(
     inner = np.broadcast_to(edges, (k, d, h - 1))
     low, high = np.minimum(ends[0], edges[:, 0]), np.maximum(ends[1], edges[:, -1])
     borders = np.concatenate([low[..., None], inner, high[..., None]], axis=-1)
-    total = counts.sum(axis=-1)
-    up_to = np.cumsum(counts, axis=-1)
+    total, up_to = counts.sum(axis=-1), np.cumsum(counts, axis=-1)
     found = np.full((len(shares), k, d), np.nan)
     rows, columns = np.indices((k, d))
     for i, share in enumerate(shares):

@@ -281,8 +281,7 @@ def _weighted_median(values: FloatArray, weights: FloatArray) -> FloatArray:
     """Return the median of each column of values (s, d) with weights (s,): the middle between two where both are one."""
     order = np.argsort(values, axis=0, kind="stable")
     sums = np.cumsum(weights[order], axis=0)
-    half = 0.5 * sums[-1]
-    slack = 1e-12 * sums[-1]
+    half, slack = 0.5 * sums[-1], 1e-12 * sums[-1]
     low = np.take_along_axis(values, _at(order, (sums >= half - slack).argmax(axis=0)), axis=0)[0]
     high = np.take_along_axis(values, _at(order, (sums > half + slack).argmax(axis=0)), axis=0)[0]
     return np.asarray(low + 0.5 * (high - low))

@@ -95,8 +95,7 @@ def _moved(totals: Totals, moves: int, cluster: int, pair: int) -> FloatArray | 
         free[[a, b]] = False
         if counts[a] + counts[b]:
             centroids[a] += counts[b] / (counts[a] + counts[b]) * (centroids[b] - centroids[a])
-        step = np.zeros(centroids.shape[1])
-        j = int(totals.m2[r].argmax())
+        step, j = np.zeros(centroids.shape[1]), int(totals.m2[r].argmax())
         step[j] = np.sqrt(totals.m2[r, j] / counts[r])
         centroids[b] = centroids[r] + step
         centroids[r] = centroids[r] - step

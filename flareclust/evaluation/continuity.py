@@ -231,8 +231,7 @@ def _merges(old: Clusters, new: Clusters, pairs: _Pairs, taken: set[int], split:
     if shares is None or before is None:
         return {}
     nearest = _distances(old.centroids, new.centroids).argmin(axis=1)
-    continued = {a: b for b, a in pairs.items()}
-    found = {}
+    continued, found = {a: b for b, a in pairs.items()}, {}
     for b, share in enumerate(shares):
         own = [a for a, near in enumerate(nearest) if continued.get(a, int(near)) == b and a not in split]
         if b in taken or len(own) < 2:

@@ -30,8 +30,7 @@ def masked_sums(X: FloatArray, centroids: FloatArray, phi: str = "euclidean") ->
     scaled = centroid_distances(X, centroids, phi)
     comparable = ~np.isnan(scaled).all(axis=1)
     X, scaled = X[comparable], np.where(np.isnan(scaled), np.inf, scaled)[comparable]
-    labels = scaled.argmin(axis=1)
-    own = scaled.min(axis=1)
+    labels, own = scaled.argmin(axis=1), scaled.min(axis=1)
     scaled[np.arange(len(X)), labels] = np.inf
     other = scaled.min(axis=1) if k > 1 else np.full(len(X), np.inf)
     silhouette = np.zeros(len(X))

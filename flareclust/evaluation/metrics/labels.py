@@ -195,8 +195,7 @@ def pooled_label_free(X: ArrayLike, centroids: ArrayLike) -> dict[str, float | N
     """
     X, centroids = same_width("X", X, "centroids", centroids)
     distance = distances(X, centroids)
-    labels = distance.argmin(axis=1)
-    own = distance.min(axis=1)
+    labels, own = distance.argmin(axis=1), distance.min(axis=1)
     present = np.unique(labels)
     result: dict[str, float | None] = {
         "inertia": float(np.sum(own**2)),
