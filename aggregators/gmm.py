@@ -54,7 +54,7 @@ _STARTS_OF_DRAWN, _ROUNDS_OF_DRAWN = 5, 200
 _MOST_NUMBERS = 2**22
 
 #: Numbers of a round that warnings are about.
-_TOLD = ("held_back", "gain")
+_WARNED_OF = ("held_back", "gain")
 
 #: A variance that is less than this many times `reg_covar` is hardly more than that.
 _NEXT_TO = 2.0
@@ -69,7 +69,7 @@ class Fitted(State):
     log_likelihood: float
     entropy: float
     value: float
-    told: FloatArray  # how many sites held components back, and the gain of the last iteration
+    warned_of: FloatArray  # how many sites held components back, and the gain of the last iteration
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,8 +323,8 @@ class GMMAggregator(ClusteringAggregator):
         value = self._criterion(state, mixture, float(state.received_counts.sum()))
         if state.best is not None and _narrow(mixture, self.params.reg_covar)[1].size:
             return self._chosen(round_, state.best)
-        told = np.array([round_.diagnostics[name] for name in _TOLD])
-        found = Fitted(mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, told)
+        warned_of = np.array([round_.diagnostics[name] for name in _WARNED_OF])
+        found = Fitted(mixture, state.support, state.log_likelihood, state.entropy or 0.0, value, warned_of)
         best = state.best if state.best is not None and state.best.value <= value else found
         tried = np.append(state.tried if state.tried is not None else np.empty(0), value)
         diagnostics = {**round_.diagnostics, "components": float(k), self.params.k_criterion: value}
@@ -347,7 +347,7 @@ class GMMAggregator(ClusteringAggregator):
         """Return the end, with the best mixture of several numbers of components."""
         state = replace(round_.state, best=None, support=best.support, log_likelihood=best.log_likelihood)
         state = replace(state, entropy=best.entropy, history=remember(state.history, best.mixture.means, self.params.k))
-        diagnostics = {**round_.diagnostics, **dict(zip(_TOLD, best.told.tolist(), strict=True))}
+        diagnostics = {**round_.diagnostics, **dict(zip(_WARNED_OF, best.warned_of.tolist(), strict=True))}
         return Round(best.mixture.arrays(), True, diagnostics, state, gmm.EXPECTATION)
 
     def _impossible(self, round_: _Round, reason: str) -> _Round:

@@ -22,7 +22,6 @@ from flareclust.protocol.replies import SiteReply, accept
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task
-from flareclust.studies.repeats import run_again
 from tests.computed import computed
 
 ASKED = Task(StepName.CLUSTER, 0, {}, "a")
@@ -233,16 +232,6 @@ def test_a_range_that_lacks_the_number_says_so(shape):
 def test_a_range_beyond_the_tree_says_how_many_clusters_it_has():
     found = flareclust.run("tree", moons()[0], "60..70", shape="density")
     assert any("where k=60 or more was asked for" in text for text in found.warnings)
-
-
-def test_repeats_of_a_range_have_the_number_that_was_chosen_and_of_a_cut_choose_again():
-    sites = moons()[0]
-    fixed, again = (
-        run_again(flareclust.run("tree", sites, **asked, shape="density"), sites, 1)
-        for asked in ({"k": "2..8"}, {"k": 8, "cut": 2})
-    )
-    assert (fixed.k, fixed.params["cut"]) == (2, "k")
-    assert (again.k, again.params["cut"], again.experiment["k"]) == (2, 2, 8)
 
 
 def test_more_groups_than_a_tree_takes_are_merged_before(monkeypatch):
