@@ -138,7 +138,7 @@ class ClusterOutcomes:
     @property
     def medians(self) -> FloatArray:
         """Return the first time (k,) at which half of a cluster or less is without the event; inf where there is none."""
-        below = self.survival <= 0.5
+        below = self.survival <= 0.5 + 1e-12  # a product of up to 4,000 shares has rounding errors
         return np.where(below.any(axis=1), self.form.times[below.argmax(axis=1)], np.inf)
 
     def curves(self) -> dict[str, list[Any]]:

@@ -50,6 +50,13 @@ def test_kaplan_meier_has_the_published_values(children: ClusterOutcomes) -> Non
     assert children.at_risk[0, [6, 7, 10]].tolist() == [21, 17, 15]
 
 
+@pytest.mark.parametrize("n", range(2, 200, 2))
+def test_the_median_of_distinct_times_is_that_of_the_middle_row(n: int) -> None:
+    outcomes = np.column_stack([np.arange(1.0, n + 1), np.ones(n)])
+    form = OutcomeForm("time", every=1.0, until=float(n))
+    assert counted(outcomes, np.zeros(n, dtype=np.int64), 1, form).medians.tolist() == [n / 2]
+
+
 def test_log_rank_has_the_published_value(children: ClusterOutcomes) -> None:
     [test] = children.tests()
     assert (round(test.statistic, 2), test.degrees) == (16.79, 1)
