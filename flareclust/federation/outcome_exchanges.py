@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 
 #: What a policy does to numbers of rows, and to values, in words that follow the sites.
 _ROUNDED = "lets out no small numbers, so fewer rows than the fewest that it lets out count as none or as that many{}; they have no intervals and no test"
-_MOVED = "leaves out rows of no group, and moves values alone in their group towards the others; intervals and the test do not allow for that"
+_MOVED = (
+    "leaves out rows of no group and groups whose values are all alike, and moves values alone in their group towards the others; intervals "
+    "and the test do not allow for that, and where many values are alike, such as 0, means may be far off: name a category in their place"
+)
 
+#: Rounding errors of a sum, for each of its numbers, in units of the sum.
+_ROUNDING = 8 * np.finfo(np.float64).eps
 
 #: So many rounds behind the last one are the latest that profiles and outcomes ask in.
 LATEST = shallow_tree.DEPTH + 1
@@ -153,11 +158,16 @@ def _moments(
             )
         before = rows
         if not np.any(rows):
-            raise JobFailed("no cluster is large enough at any site")
+            alike = ", or its values are all alike in each group of a policy" * bool(_adjusted(replies))
+            raise JobFailed(f"no site has enough rows with a known outcome in any cluster{alike}")
         origin += float(np.sum(total) / np.sum(rows))
     n = np.maximum(rows, 1)
     shift = total / n
-    moments = np.array([rows, asked.task["origin"] + shift, np.maximum(squares - n * shift**2, 0.0)])
+    spread = squares - n * shift**2
+    spread[spread <= n * _ROUNDING * squares] = (
+        0.0  # values that are all alike have no other spread than that of rounding
+    )
+    moments = np.array([rows, asked.task["origin"] + shift, spread])
     return {keys.OUTCOME_MOMENTS: moments}, replies
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.seeding import stream
-from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
+from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import outcomes as sums
 from flareclust.core.disclosure import LEAST_ROWS, factor
 from flareclust.core.microaggregation import without_dominant
@@ -83,7 +83,6 @@ class ClusterOutcomes(Phase):
         k, context = len(task.arrays["centroids"]), rows.context
         known, total, squares = sums.sums_by_cluster(outcomes, labels, k, float(task.arrays["origin"]))
         kept = known >= max(context.min_count, LEAST_ROWS)
-        kept &= ~_alike(outcomes[:, 0], labels, k)  # their mean is theirs
         scale = np.where(kept, factor(known, context.round_counts, context.min_count), 0.0)
         adjusted = np.array(int(context.grouped))
         return {
@@ -117,18 +116,12 @@ class ClusterOutcomes(Phase):
         few = known < rows.context.min_count
         if form.kind == "number":
             outcomes, kept = without_dominant(outcomes, place)
-            few |= _alike(outcomes[:, 0], place, len(few))
+            least, largest = np.full(len(few), np.inf), np.full(len(few), -np.inf)
+            np.fmin.at(least, place, outcomes[:, 0])
+            np.fmax.at(largest, place, outcomes[:, 0])
+            few |= least >= largest  # all alike, so their mean is theirs
             outcomes = np.where(kept[:, None] >= 0, outcomes, np.nan)
         return np.where(few[place, None], np.nan, outcomes), labels[first][place]
-
-
-def _alike(values: FloatArray, labels: IntArray, k: int) -> BoolArray:
-    """Return which groups (k,) have no two different known values (n,); labels (n,) are -1 for rows of none."""
-    least, largest = np.full(k, np.inf), np.full(k, -np.inf)
-    known = (labels >= 0) & ~np.isnan(values)
-    np.minimum.at(least, labels[known], values[known])
-    np.maximum.at(largest, labels[known], values[known])
-    return np.asarray(least >= largest)
 
 
 def outcome_steps(numbers: Sequence[float] | None) -> tuple[str, ...]:

@@ -340,6 +340,7 @@ class _Outputs:
             yield Output(
                 *(*about, Cells(found.rows[:, None], self.clusters, [found.name])),
                 properties=logged,
+                same=int(((rows > 0) & (squares == 0)).sum()),
                 magnitudes=True,
                 dominance=dominance_by_moments(np.rint(rows).astype(np.int64), means, squares),
             )

@@ -119,3 +119,35 @@ def test_a_policy_says_that_numbers_are_not_exact_and_nothing_else(tmp_path: Pat
         "outcomes are not exact" in warning and "they have no intervals and no test" in warning
         for warning in result.warnings
     )
+
+
+@pytest.mark.parametrize("last", [47.1, 0.1])
+def test_values_that_are_all_alike_count(tmp_path: Path, last: float) -> None:
+    (tmp_path / "data").mkdir()
+    rng, means = np.random.default_rng(0), []
+    for site, ending in (("north", 0.1), ("south", last)):
+        X = np.concatenate([rng.normal(size=(40, 2)), rng.normal(100, 1, size=(40, 2))])
+        values = np.r_[np.full(39, 0.1), ending, np.full(40, 0.7)]
+        lines = [f"{a:.5f},{b:.5f},{value}" for (a, b), value in zip(X, values, strict=True)]
+        (tmp_path / "data" / f"{site}.csv").write_text("\n".join(["a,b,t", *lines, ""]), encoding="utf-8")
+        means.append(values[:40].mean())
+    schema = tmp_path / "schema.yaml"
+    schema.write_text("columns: {a: number, b: number, t: number}\noutcome: {value: t}\n", encoding="utf-8")
+    data = str(tmp_path / "data")
+    result = flareclust.run("lloyd", data, partition="none", schema=str(schema), k=2, seed=1)
+    low = int(np.argmin(result.centroids[:, 0]))
+    table = result.outcomes_by_cluster()
+    assert table["rows"].tolist() == [80, 80]
+    assert not table["not_counted"].any()
+    assert not said(result)
+    assert table["mean"][low] == pytest.approx(np.mean(means), rel=1e-12)
+    assert table["sd"][1 - low] == 0.0
+    assert len(result.outcomes_by_cluster("tests")) == 0  # a cluster without spread is in no test
+    assert result.disclosure()["results"]["outcomes"]["status"] != "pass"
+
+
+def test_a_policy_says_that_it_leaves_out_groups_whose_values_are_alike(tmp_path: Path) -> None:
+    result = run(tmp_path, {"north": 12, "south": 12}, SCORE, policy={"min_count": 10, "min_rows": 10})
+    assert any(
+        "groups whose values are all alike" in warning and "name a category" in warning for warning in result.warnings
+    )
