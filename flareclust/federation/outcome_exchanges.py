@@ -17,6 +17,7 @@ from flareclust.core import shallow_tree
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.federation.exchanges import ExchangeRequest, Exchanges, refusal_texts
+from flareclust.federation.executor import ClusteringExecutor
 from flareclust.federation.noisy_outcomes import noise_of_totals, possible_arrays, why_unpaid
 from flareclust.privacy.dp.settings import PrivateParams
 from flareclust.protocol import cluster_arrays as keys
@@ -74,40 +75,46 @@ def outcomes_of_clusters(
         texts.append(f"outcomes are not exact: the policy of {sites} {what}")
     assessed = exchanges.assessed or {ALL: exchanges.totals}
     sizes = {site: reply["counts"] for site, reply in assessed.items() if reply}
-    left_out, unknown = _not_counted(replies, sizes, len(round_.task["centroids"]))
+    # The assessment has rows by nearest centroid; where labels go by another rule, only all rows of a site can be compared.
+    if whole := job.aggregator.executor.labels is not ClusteringExecutor.labels:
+        sizes = {site: counts.sum(keepdims=True) for site, counts in sizes.items()}
+    k, apart = 1 if whole else len(round_.task["centroids"]), not whole and ALL not in replies
+    left_out, unknown = _not_counted(replies, sizes, k, apart=apart)
     rows = sum(sizes.values(), np.zeros_like(left_out))
-    texts += _unknown(unknown, rows) + _incomplete(left_out, rows, job.least_rows(), totals=ALL in replies)
-    about = {keys.OUTCOME_ADJUSTED: np.array(adjusted), keys.OUTCOME_NOT_COUNTED: left_out}
+    texts += _unknown(unknown, rows) + _incomplete(left_out, rows, job.least_rows(), apart=apart)
+    about = {keys.OUTCOME_ADJUSTED: np.array(adjusted)} | ({} if whole else {keys.OUTCOME_NOT_COUNTED: left_out})
     return {keys.OUTCOME_FORM: form.numbers, **arrays, **about}, texts
 
 
-def _not_counted(replies: Mapping[str, Message], sizes: Mapping[str, IntArray], k: int) -> tuple[IntArray, IntArray]:
+def _not_counted(
+    replies: Mapping[str, Message], sizes: Mapping[str, IntArray], k: int, *, apart: bool
+) -> tuple[IntArray, IntArray]:
     """Return how many rows (k,) of each cluster are in no outcome, of the sites whose policy changes no numbers.
 
-    First those of sites that do not count the cluster, then those of other sites, whose outcome is unknown. Totals do not tell
-    the two apart, and all are among the first.
+    First those of sites that do not count the cluster, then those of other sites, whose outcome is unknown; all are among the
+    first where nothing tells them `apart`, as in totals over sites or clusters.
 
     Args:
         replies: about the outcomes by site, or their total.
         sizes: rows (k,) of each cluster by site, or of all sites, as the assessment has them.
-        k: number of clusters.
+        k: number of clusters; 1 for all together.
+        apart: whether `sizes` and `replies` are of single sites and clusters.
     """
     few, unknown = np.zeros((2, k), dtype=np.int64)
     for site, reply in replies.items():
         if site in sizes and not reply["adjusted"]:
             rows = reply["rows"] if "rows" in reply else reply["counts"].sum(axis=(0, 2))
-            missing = np.maximum(sizes[site] - rows, 0)
+            missing = np.maximum(sizes[site] - (rows.sum() if k == 1 else rows), 0)
             # A site that counts some rows of a cluster leaves out those alone whose outcome is unknown.
-            is_few = (rows == 0) | (site == ALL)
-            few += np.where(is_few, missing, 0)
-            unknown += np.where(is_few, 0, missing)
+            of_unknown = missing * (rows > 0) if apart else np.zeros_like(missing)
+            few, unknown = few + missing - of_unknown, unknown + of_unknown
     return few, unknown
 
 
 def _of_clusters(some_rows: IntArray, sizes: IntArray) -> str:
     """Return how many rows (k,) of clusters of these sizes (k,) they are, and of which: "3 of 50 rows (3 of 20 in cluster 1)"."""
     which = [f"{some_rows[c]:,} of {sizes[c]:,} in cluster {c}" for c in np.flatnonzero(some_rows)]
-    return f"{some_rows.sum():,} of {sizes.sum():,} rows ({some(which, 5)})"
+    return f"{some_rows.sum():,} of {sizes.sum():,} rows" + f" ({some(which, 5)})" * (len(sizes) > 1)
 
 
 def _unknown(unknown: IntArray, sizes: IntArray) -> list[str]:
@@ -119,14 +126,14 @@ def _unknown(unknown: IntArray, sizes: IntArray) -> list[str]:
     ]
 
 
-def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, totals: bool) -> list[str]:
+def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, apart: bool) -> list[str]:
     """Return a sentence about rows that are in no outcome, of clusters of these sizes (k,); none where all are."""
     if not left_out.any():
         return []
     why = f"a cluster in which a site has fewer than {least} rows with a known outcome counts as empty there"
     advice = "ask for fewer clusters" + (", or a smaller min_count" if least > LEAST_ROWS else "")
-    if totals:
-        why = f"their outcome is unknown, or {why}"
+    if not apart:
+        why = f"their outcome is unknown{', they are in no cluster' * (len(sizes) == 1)}, or {why}"
         advice = f"flareclust site check says at each site how many are unknown; where that is not the reason, {advice}"
     found = f"outcomes leave out {_of_clusters(left_out, sizes)}"
     return [f"{found}, so curves, shares, means and tests may differ from those of all rows: {why}; {advice}"]

@@ -14,9 +14,15 @@ TIMED, SCORE, GRADE = "{time: t, event: died=yes, until: 100}", "{value: t}", "{
 
 
 def run(
-    folder: Path, few: dict[str, int], outcome: str = TIMED, unknown: int = 0, **settings: Any
+    folder: Path,
+    few: dict[str, int],
+    outcome: str = TIMED,
+    unknown: int = 0,
+    apart: float = 100.0,
+    algorithm: str = "lloyd",
+    **settings: Any,
 ) -> flareclust.Result:
-    """Cluster sites with 40 rows about 0 and `few` rows about 100 each; of so many of the 40 the time is unknown."""
+    """Cluster sites with 40 rows about 0 and `few` rows about `apart` each; of so many of the 40 the time is unknown."""
     rng = np.random.default_rng(0)
     columns = 'columns:\n  a: number\n  b: number\n  t: number\n  died: {type: category, values: ["no", "yes"]}\n'
     if outcome != TIMED:
@@ -28,14 +34,14 @@ def run(
     (folder / "schema.yaml").write_text(f"{columns}outcome: {outcome}\n", encoding="utf-8")
     (folder / "data").mkdir(exist_ok=True)
     for site, n in few.items():
-        rows = np.concatenate([rng.normal(size=(40, 2)), rng.normal(100, 1, size=(n, 2))])
+        rows = np.concatenate([rng.normal(size=(40, 2)), rng.normal(apart, 1, size=(n, 2))])
         lines = [
             f"{a:.5f},{b:.5f},{'' if i < unknown else f'{rng.uniform(1, 90):.2f}'},{('no', 'yes')[i % 2]}"
             for i, (a, b) in enumerate(rows)
         ]
         (folder / "data" / f"{site}.csv").write_text("\n".join(["a,b,t,died", *lines, ""]), encoding="utf-8")
     schema = str(folder / "schema.yaml")
-    return flareclust.run("lloyd", str(folder / "data"), partition="none", schema=schema, k=2, seed=1, **settings)
+    return flareclust.run(algorithm, str(folder / "data"), partition="none", schema=schema, k=2, seed=1, **settings)
 
 
 def said(result: flareclust.Result) -> list[str]:
@@ -151,3 +157,23 @@ def test_a_policy_says_that_it_leaves_out_groups_whose_values_are_alike(tmp_path
     assert any(
         "groups whose values are all alike" in warning and "name a category" in warning for warning in result.warnings
     )
+
+
+@pytest.mark.parametrize("algorithm", ["gmm", "kfed", "tree"])
+def test_labels_that_go_by_another_rule_than_the_nearest_centroid_are_compared_in_all(
+    tmp_path: Path, algorithm: str
+) -> None:
+    few = {"north": 60, "south": 60}
+    result = run(tmp_path, few, apart=1.5, algorithm=algorithm)
+    table = result.outcomes_by_cluster()
+    none = 200 - int(table["rows"].sum())  # of a tree some rows are in no cluster
+    assert (none > 0) == (algorithm == "tree")
+    assert not table["not_counted"].any()
+    assert not [text for text in result.warnings if "is unknown;" in text]
+    assert [text.partition(",")[0] for text in said(result)] == [f"outcomes leave out {none} of 200 rows"] * (none > 0)
+    result = run(tmp_path, few, apart=1.5, algorithm=algorithm, unknown=4)
+    (text,) = said(result)
+    assert text.startswith(
+        f"outcomes leave out {200 - result.outcomes_by_cluster()['rows'].sum()} of 200 rows, so curves"
+    )
+    assert "their outcome is unknown, they are in no cluster, or a cluster in which a site has fewer than" in text
