@@ -213,14 +213,26 @@ class ClusterOutcomes:
             n, _, squares = moments = self.arrays[keys.OUTCOME_MOMENTS]
             usable = (n > 1) & (squares > 0)
             return [_welch(*moments[:, usable])] if usable.sum() > 1 else []
-        if self.form.kind == "category":
-            return [_chi_square(self.counts[0])]
-        if self.form.kind == "ordered":
-            return [_kruskal_wallis(self.counts[0])]
-        found = [_log_rank("log-rank test", self.counts[None])]
-        if len(self.arrays.get(keys.OUTCOME_SITES, ())) > 1:
-            found.append(_log_rank("log-rank test, stratified by site", self.arrays[keys.OUTCOME_SITE_COUNTS]))
+        if self.form.kind != "time":
+            found = [(_chi_square if self.form.kind == "category" else _kruskal_wallis)(self.counts[0])]
+        else:
+            found = [_log_rank("log-rank test", self.counts[None])]
+            if len(self.arrays.get(keys.OUTCOME_SITES, ())) > 1:
+                found.append(_log_rank("log-rank test, stratified by site", self.arrays[keys.OUTCOME_SITE_COUNTS]))
         return [test for test in found if test.degrees]
+
+    @property
+    def why_no_test(self) -> str:
+        """Return why there is no test, where there is none."""
+        if self.changed:
+            return f"it would take {'noise' if self.noise else 'rounded numbers'} for differences"
+        if int((self.rows > 0).sum()) < 2:
+            return "fewer than two clusters have known outcomes"
+        if self.form.kind == "number":
+            return "fewer than two clusters have values that differ"
+        if self.form.kind == "time":
+            return "no event " + ("while rows of two clusters are there" if self.counts[1].any() else "in any cluster")
+        return "all values are alike"
 
 
 def outcomes_of(arrays: Mapping[str, Array]) -> ClusterOutcomes | None:

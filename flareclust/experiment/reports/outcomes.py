@@ -49,9 +49,7 @@ def view_of_outcomes(arrays: Mapping[str, Array], row_name: str = "rows") -> Out
     if found is None:
         return None
     unit = f" ({found.unit})" if found.unit else ""
-    taken = "noise" if found.noise else "rounded numbers"
-    why = f"it would take {taken} for differences" if found.changed else "fewer than two clusters have known outcomes"
-    tests = [test.sentence for test in found.tests()] or [f"no test: {why}"]
+    tests = [test.sentence for test in found.tests()] or [f"no test: {found.why_no_test}"]
     notes = list(_notes(found, row_name))
     if found.form.kind == "time":
         title = f"Time until {found.name.replace('=', ' is ', 1)}{unit}"
@@ -80,7 +78,11 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
     shares = found.form.kind in ("category", "ordered")
     if shares and not found.changed:
         yield "each share is shown with its 95 % interval"
-    if shares and (found.rows[:, None] * ((of_all := found.counts[0].sum(axis=0)) / max(1, of_all.sum())) < 5).any():
+    if (
+        shares
+        and found.tests()
+        and (found.rows[:, None] * ((of_all := found.counts[0].sum(axis=0)) / max(1, of_all.sum())) < 5).any()
+    ):
         yield "some expected numbers are below 5, where the test is not reliable"
     if gone := [c for c in np.flatnonzero(found.rows).tolist() if _is_unknown_at_the_end(found, c)]:
         last = f"{found.form.times[-1]:g}{found.unit and f' {found.unit}'}"

@@ -7,6 +7,7 @@ from scipy import stats
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust.core.outcomes import OutcomeForm, counts_by_outcome, sums_by_cluster
 from flareclust.evaluation.outcomes import ClusterOutcomes, outcomes_of
+from flareclust.experiment.reports.outcomes import view_of_outcomes
 from flareclust.protocol import cluster_arrays as keys
 
 #: Weeks of remission of 42 children (Freireich et al. 1963); negative where it still lasted.
@@ -168,3 +169,28 @@ def test_clusters_of_one_row_or_without_spread_are_in_no_test_of_means() -> None
         found = outcomes_of({**arrays, keys.OUTCOME_MOMENTS: np.array(moments, dtype=np.float64)})
         assert found is not None
         assert found.tests() == []
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "form", "why"),
+    [
+        (np.tile([5.0, 0.0], (30, 1)), OutcomeForm("time", every=1.0, until=10.0), "no event in any cluster"),
+        (
+            np.column_stack([np.repeat([1.0, 2.0, 5.0], 10), np.repeat([0.0, 0.0, 1.0], 10)]),
+            OutcomeForm("time", every=1.0, until=10.0),
+            "no event while rows of two clusters are there",
+        ),
+        (np.ones((30, 1)), OutcomeForm("category", values=3), "all values are alike"),
+        (np.ones((30, 1)), OutcomeForm("ordered", values=3), "all values are alike"),
+        (np.ones((30, 1)), OutcomeForm("number"), "fewer than two clusters have values that differ"),
+    ],
+)
+def test_where_nothing_can_be_compared_there_is_no_test_and_the_reason_is_right(
+    outcomes: FloatArray, form: OutcomeForm, why: str
+) -> None:
+    found = counted(outcomes, np.repeat(np.arange(3), 10), 3, form)
+    assert found.tests() == []
+    view = view_of_outcomes(found.arrays)
+    assert view is not None
+    assert list(view.tests) == [f"no test: {why}"]
+    assert not any("where the test" in note for note in view.notes)
