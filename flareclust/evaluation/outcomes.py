@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.typing import Array, FloatArray, IntArray
+from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core.outcomes import OutcomeForm
 from flareclust.protocol import cluster_arrays as keys
 
@@ -141,6 +141,11 @@ class ClusterOutcomes:
         below = self.survival <= 0.5 + 1e-12  # a product of up to 4,000 shares has rounding errors
         return np.where(below.any(axis=1), self.form.times[below.argmax(axis=1)], np.inf)
 
+    @property
+    def gone(self) -> BoolArray:
+        """Return of which clusters (k,) the last rows leave before the last time without the event, so that their share then is not known."""
+        return np.asarray((self.at_risk[:, -1] == 0) & (self.survival[:, -1] > 0))
+
     def curves(self) -> dict[str, list[Any]]:
         """Return a line per cluster and time at which rows leave: numbers of rows, survival and its interval."""
         low, high = self.bands
@@ -162,14 +167,15 @@ class ClusterOutcomes:
     def table(self) -> dict[str, list[Any]]:
         """Return a line per cluster, or per cluster and value of a category: rows, and what they have, with its 95 % interval."""
         if self.form.kind == "time":
-            low, high = (end[:, -1].tolist() for end in self.bands)
+            events = self.counts[1].sum(axis=1)
+            low, high = (np.where(self.gone | (events == 0), np.nan, end[:, -1]).tolist() for end in self.bands)
             return {
                 "cluster": list(range(len(self.rows))),
                 "rows": self.rows.tolist(),
                 "not_counted": self.not_counted.tolist(),
-                "events": self.counts[1].sum(axis=1).tolist(),
+                "events": events.tolist(),
                 "median": self.medians.tolist(),
-                "survival": self.survival[:, -1].tolist(),
+                "survival": np.where(self.gone, np.nan, self.survival[:, -1]).tolist(),
                 "lower": low,
                 "upper": high,
             }

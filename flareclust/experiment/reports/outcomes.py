@@ -84,9 +84,16 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
         and (found.rows[:, None] * ((of_all := found.counts[0].sum(axis=0)) / max(1, of_all.sum())) < 5).any()
     ):
         yield "some expected numbers are below 5, where the test is not reliable"
-    if gone := [c for c in np.flatnonzero(found.rows).tolist() if _is_unknown_at_the_end(found, c)]:
+    timed = found.form.kind == "time"
+    if timed and (gone := np.flatnonzero(found.gone).tolist()):
         last = f"{found.form.times[-1]:g}{found.unit and f' {found.unit}'}"
         yield f"{'clusters' if len(gone) > 1 else 'cluster'} {', '.join(map(str, gone))}: nobody is there until {last}, so the share without the event is not known then"
+    if (
+        timed
+        and not found.changed
+        and (calm := np.flatnonzero((found.rows > 0) & ~found.counts[1].any(axis=1)).tolist())
+    ):
+        yield f"{'clusters' if len(calm) > 1 else 'cluster'} {', '.join(map(str, calm))}: no event, so the share without it has no interval"
     if not found.changed:
         yield (
             "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "
@@ -94,14 +101,8 @@ def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
         )
 
 
-def _is_unknown_at_the_end(found: ClusterOutcomes, cluster: int) -> bool:
-    """Return whether the last rows of a cluster leave before the last time without the event, so that their share then is not known."""
-    left = found.form.kind != "time" or found.at_risk[cluster, -1] > 0
-    return not left and bool(found.survival[cluster, -1] > 0)
-
-
 def _between(low: float, high: float, percent: bool = False) -> str:
-    if not np.isfinite([low, high]).all():
+    if not low < high:  # NaN, or values that are all alike
         return "–"  # noqa: RUF001
     show = profile_words.percent if percent else "{:.4g}".format
     return f"{show(low)} to {show(high)}"
@@ -121,13 +122,11 @@ def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
     own = found.table()
     lines = []
     for c in range(len(found.rows)):
-        known = own["rows"][c] > 0
         median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
-        share = profile_words.percent(own["survival"][c])
+        share = profile_words.percent(own["survival"][c]) if np.isfinite(own["survival"][c]) else "–"  # noqa: RUF001
+        median = median if own["rows"][c] else "–"  # noqa: RUF001
         interval = _between(own["lower"][c], own["upper"][c], percent=True)
-        share, interval = ("–", "–") if _is_unknown_at_the_end(found, c) else (share, interval)  # noqa: RUF001
-        shown = (median, share) if known else ("–", "–")  # noqa: RUF001
-        lines.append([f"{own['events'][c]:,}", *shown, interval])
+        lines.append([f"{own['events'][c]:,}", median, share, interval])
     unit = f" {found.unit}" if found.unit else ""
     median = f"median ({found.unit})" if unit else "median"
     heads = ("events", median, f"without it at {found.form.times[-1]:g}{unit}", "95 % interval")

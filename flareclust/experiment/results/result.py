@@ -353,7 +353,7 @@ class Result:
 
         Args:
             of: "clusters", a line per cluster (and value of a category): rows, rows that no outcome counts (not_counted), and events,
-                median and survival at the last time, or share, or mean and sd, with the ends of a 95 % interval, lower and upper;
+                median and survival at the last time (NaN where nobody is there until then), or share, or mean and sd, with the ends of a 95 % interval, lower and upper;
                 "curves", of times, a line per cluster and time: at_risk, events, censored, survival, lower, upper;
                 "tests", a line per test over all clusters: statistic, degrees, p.
 

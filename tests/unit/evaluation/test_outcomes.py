@@ -194,3 +194,19 @@ def test_where_nothing_can_be_compared_there_is_no_test_and_the_reason_is_right(
     assert view is not None
     assert list(view.tests) == [f"no test: {why}"]
     assert not any("where the test" in note for note in view.notes)
+
+
+def test_a_share_that_nobody_is_left_to_show_and_an_interval_without_events_are_not_known() -> None:
+    early = np.column_stack([np.arange(1.0, 21), np.arange(20) % 3 == 0])  # the last one leaves at 20, of 50
+    calm = np.tile([60.0, 0.0], (20, 1))
+    whole = np.column_stack([np.arange(1.0, 21), np.arange(20) >= 0])
+    outcomes = np.concatenate([early, calm, whole]).astype(np.float64)
+    found = counted(outcomes, np.repeat([0, 1, 2], 20), 3, OutcomeForm("time", every=1.0, until=50.0))
+    table = found.table()
+    np.testing.assert_array_equal(table["survival"], [np.nan, 1.0, 0.0])
+    assert np.isnan([*table["lower"], *table["upper"]]).all()
+    view = view_of_outcomes(found.arrays)
+    assert view is not None
+    assert [row[-2:] for row in view.table.rows] == [["–", "–"], ["100 %", "–"], ["0 %", "–"]]  # noqa: RUF001
+    assert "cluster 0: nobody is there until 50, so the share without the event is not known then" in view.notes
+    assert "cluster 1: no event, so the share without it has no interval" in view.notes
