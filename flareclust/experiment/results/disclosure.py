@@ -86,13 +86,15 @@ class _Outputs:
         """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
         policy, rows = self.result.experiment.get("policy"), self.result.row_name
         why: dict[str, Any] = {"why_default": checks.NOT_KNOWN} if self.result.engine in REMOTE else {}
-        default = replace(Rule(row_name=rows), **why)
+        rule = (
+            Rule(row_name=rows, **why) if policy is None else Rule(int(policy["min_count"]), known=True, row_name=rows)
+        )
         if not self.is_private:
-            return default if policy is None else Rule(int(policy["min_count"]), known=True, row_name=rows)
+            return rule
         terms, params = (policy or {}).get("differential_privacy") or {}, self.result.params
         names = ["epsilon", "outcome_epsilon", "delta", "unit"] + ["rows_per_id"] * (params.get("unit") == "id")
         noise = {name: value for name in names if (value := params.get(name, terms.get(name))) is not None}
-        return replace(default, known=bool(terms), noise=noise)
+        return replace(rule, known=bool(terms), noise=noise)
 
     @property
     def is_private(self) -> bool:

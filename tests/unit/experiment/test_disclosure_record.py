@@ -120,9 +120,12 @@ def test_secure_sums_are_stated(plain):
 
 def test_differential_privacy_is_stated_and_labels_here_are_not_covered():
     pytest.importorskip("opendp", reason="needs the extra dp")
-    record = flareclust.run("dp-lloyd", data="iris", policy=PRIVATE, epsilon=8.0, **OWN).disclosure()
+    record = flareclust.run(
+        "dp-lloyd", data="iris", policy={**PRIVATE, "min_count": 25}, epsilon=8.0, **OWN
+    ).disclosure()
     terms = {"epsilon": 8.0, "delta": 1e-5, "unit": "row"}
     assert record["rule"]["differential_privacy"] == terms
+    assert (record["rule"]["threshold"], record["rule"]["source"]) == (25, "the sites' policy")
     assert record["results"]["centroids"]["status"] == "pass"
     assert "epsilon 8.0" in record["results"]["centroids"]["summary"]
     assert record["results"]["cluster_rows"]["status"] != "pass"
