@@ -309,7 +309,7 @@ class ColumnReader(_Reader):
             or ("errors, or a code for missing cells? missing: in the mapping" if few else ""),
             "negative": "transform: log is for numbers of 0 and more; correct them, or leave it out of the schema",
             "early": "correct them, or leave the cell empty where the time is not known",
-            "event": "1 with the event, 0 without; or make it a category, and event: died=yes in the schema",
+            "event": f"1 with the event, 0 without; or make it a category, and event: {self.name}=yes in the schema{spelling}",
             "later": "as: age is of dates up to the reference; correct them, or agree on a later one",
         }.get(kind, "")
         return f" ({hint})" if hint else ""
@@ -366,6 +366,13 @@ class WeightReader(ColumnReader):
         return np.clip(numbers, 1, MOST_WEIGHT).astype(np.int64)
 
 
+class _EventReader(ColumnReader):
+    """Reads the column of an outcome's event, where texts need the advice that other numbers than 0 and 1 get."""
+
+    def _hint(self, kind: str) -> str:
+        return super()._hint("event" if kind == "number" else kind)
+
+
 class OutcomeReader:
     """Reads the columns of the schema's outcome. A missing cell leaves the outcome of its row unknown.
 
@@ -377,8 +384,8 @@ class OutcomeReader:
         assert schema.outcome is not None, "a schema with an outcome"
         self._outcome = schema.outcome
         self.readers = [
-            ColumnReader(name, schema.columns[name], own.of(name), "mean", own.decimal, own.spellings(name))
-            for name in schema.outcome.columns
+            kind(name, schema.columns[name], own.of(name), "mean", own.decimal, own.spellings(name))
+            for kind, name in zip((ColumnReader, _EventReader), schema.outcome.columns, strict=False)
         ]
 
     def read(self, cells: Sequence[Any], before: int) -> FloatArray:

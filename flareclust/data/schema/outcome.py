@@ -89,8 +89,9 @@ class OutcomeSchema(Settings):
             values = columns[name].values or ()
             if kinds[1] not in ("category", "number") or (value in values) != (kinds[1] == "category"):
                 raise ValueError(
-                    f"outcome: event needs a value of a category, such as {name}={values[-1] if values else 'yes'}, or a column of "
-                    "type number with 0 and 1"
+                    f"outcome: event needs a value of a column of type category, as died=yes, or a column of type number with 0 and 1; got "
+                    f"{self.event!r}, and {name} is of type {kinds[1]}"
+                    + (f" with the values {', '.join(values)}" if values else "")
                 )
         self.form(columns)  # raises where the grid is too fine
 

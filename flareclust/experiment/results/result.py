@@ -362,9 +362,8 @@ class Result:
         """
         found = outcomes_of(self.arrays)
         if found is None:
-            raise UserError(
-                "the result has no outcomes of its clusters; name one in the schema, as outcome: {time: days, event: died=yes, until: 1800}"
-            )
+            none = "the result has no outcomes of its clusters; name one in the schema, as outcome: {time: days, event: died=yes, until: 1800}"
+            raise UserError(next((said for said in self.warnings if said.startswith("there are no outcomes of")), none))
         if of == "clusters":
             return frame_of(found.table())
         if of == "tests":

@@ -111,8 +111,12 @@ def test_the_schemas_fingerprint_covers_the_outcome(folder: Path) -> None:
         ),
         ("{time: dayz, event: died=yes, until: 900}", "no column 'dayz' (did you mean 'days'?)"),
         ("{time: died, event: died=yes, until: 900}", "time needs a column of type number, not category"),
-        ("{time: days, event: died, until: 900}", "event needs a value of a category, such as died=yes"),
-        ("{time: days, event: died=maybe, until: 900}", "event needs a value of a category, such as died=yes"),
+        ("{time: days, event: died, until: 900}", "event needs a value of a column of type category"),
+        (
+            "{time: days, event: died=maybe, until: 900}",
+            "got 'died=maybe', and died is of type category with the values no, yes",
+        ),
+        ("{time: days, event: grade=high, until: 900}", "got 'grade=high', and grade is of type ordered"),
         ("{time: days, event: died=yes, until: 900, every: 1000}", "0 < every <= until"),
         ("{time: days, event: died=yes, until: 900, every: 0.01}", "at most 4,000 intervals"),
         ("{value: patient}", "value needs a column of type category, ordered or number, not id"),
@@ -236,7 +240,7 @@ def test_differential_privacy_has_none_and_says_so(folder: Path) -> None:
     policy = {"differential_privacy": {"bounds": bounds, "epsilon": 2, "delta": 1e-5, "budget": 5}}
     result = flareclust.run("dp-lloyd", str(folder / "data"), partition="none", schema=schema, k=2, policy=policy)
     assert any("there are no outcomes of the clusters: under differential privacy" in w for w in result.warnings)
-    with pytest.raises(UserError, match="the result has no outcomes"):
+    with pytest.raises(UserError, match="there are no outcomes of the clusters: under differential privacy"):
         result.outcomes_by_cluster()
 
 
@@ -294,6 +298,27 @@ def test_shares_have_their_interval_below_them_on_a_page_so_that_a_phone_shows_a
 def test_a_result_without_outcomes_says_how_to_get_some(folder: Path) -> None:
     with pytest.raises(UserError, match="name one in the schema"):
         run(folder, "").outcomes_by_cluster()
+
+
+def test_a_result_whose_sites_all_lack_the_outcome_says_so(folder: Path, tmp_path: Path) -> None:
+    columns, data = SCHEMA.replace("days: {type: number, unit: d, range: [0, 4000]}", "days: ignore"), tmp_path / "data"
+    data.mkdir()
+    for site in ("east", "north"):
+        (data / f"{site}.csv").write_bytes((folder / "data" / f"{site}.csv").read_bytes())
+        (data / f"{site}.mapping.yaml").write_text("lacks: [score]\n", encoding="utf-8")
+    schema = schema_file(tmp_path, "outcome: {value: score}\n", columns)
+    result = flareclust.run("lloyd", str(data), partition="none", schema=str(schema), k=2, seed=1)
+    with pytest.raises(UserError, match="has no outcomes: its mapping lacks their columns"):
+        result.outcomes_by_cluster()
+
+
+def test_texts_in_a_column_of_events_are_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,b,days,seen\n1,2,3,Y\n4,5,6,N\n7,8,9,1\n", encoding="utf-8")
+    schema = tmp_path / "schema.yaml"
+    columns = "columns: {a: number, b: number, days: number, seen: number}\n"
+    schema.write_text(columns + "outcome: {time: days, event: seen, until: 10}\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"seen.*2 cells are no number.*make it a category, and event: seen=yes"):
+        read_table(tmp_path / "a.csv", schema)
 
 
 def test_a_value_whose_time_is_among_the_features_is_named_wherever_the_schema_is_used(
