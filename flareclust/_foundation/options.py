@@ -113,7 +113,7 @@ _RUN: Mapping[str, Option] = {
     ),
     "start_from": Option(
         str,
-        "Earlier result from whose centroids the run starts, of lloyd, ffcm or kprototypes: a folder, runs:/ID, or models:/NAME@champion.",
+        "Earlier result from whose centroids the run starts, of lloyd, ffcm, gmm or kprototypes: a folder, runs:/ID, or models:/NAME@champion.",
         flags=("--start",),
     ),
     "cohort": Option(int, "Sites drawn for each round, with the engines inprocess and devices; all by default."),

@@ -1,13 +1,16 @@
 """A run that starts from the centroids of an earlier result: what it equals, and what cannot start it."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import flareclust
 from flareclust._foundation.errors import UserError
+from flareclust._foundation.options import COMMANDS
 from flareclust.cli.main import main
+from flareclust.protocol.registry import algorithms
 
 K, SITES, GONE = 4, 5, 23
 
@@ -136,3 +139,13 @@ def test_the_command_starts_from_a_folder_and_says_how_it_is_repeated(tmp_path, 
     report = (tmp_path / "two" / "report.html").read_text()
     assert "--start one" in report
     assert "--set start" not in report.replace("&#39;", "'").replace("'start", "start")
+
+
+def test_the_help_names_all_algorithms_that_start_from_a_result(sites, before):
+    with pytest.raises(UserError, match="lloyd") as refused:
+        flareclust.run("kfed", sites, K, start_from=before[1])
+    able = [
+        name for name in algorithms() if re.search(rf"\b{re.escape(name)}\b", str(refused.value)) and name != "kfed"
+    ]
+    assert "gmm" in able
+    assert all(name in COMMANDS["run"]["start_from"].help for name in able)
