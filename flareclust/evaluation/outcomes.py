@@ -151,16 +151,12 @@ class ClusterOutcomes:
         low, high = self.bands
         at = self.counts.sum(axis=0) > 0
         cluster, place = np.nonzero(at)
-        return {
-            "cluster": cluster.tolist(),
-            "time": self.form.times[place].tolist(),
-            "at_risk": self.at_risk[at].tolist(),
-            "events": self.counts[1][at].tolist(),
-            "censored": self.counts[0][at].tolist(),
-            "survival": self.survival[at].tolist(),
-            "lower": low[at].tolist(),
-            "upper": high[at].tolist(),
+        columns: dict[str, Array] = {"at_risk": self.at_risk, "events": self.counts[1], "censored": self.counts[0]}
+        columns |= {"survival": self.survival, "lower": low, "upper": high}
+        columns = {"cluster": cluster, "time": self.form.times[place]} | {
+            name: one[at] for name, one in columns.items()
         }
+        return {name: one.tolist() for name, one in columns.items()}
 
     # ---- all kinds ----
 
@@ -168,17 +164,10 @@ class ClusterOutcomes:
         """Return a line per cluster, or per cluster and value of a category: rows, and what they have, with its 95 % interval."""
         if self.form.kind == "time":
             events = self.counts[1].sum(axis=1)
-            low, high = (np.where(self.gone | (events == 0), np.nan, end[:, -1]).tolist() for end in self.bands)
-            return {
-                "cluster": list(range(len(self.rows))),
-                "rows": self.rows.tolist(),
-                "not_counted": self.not_counted.tolist(),
-                "events": events.tolist(),
-                "median": self.medians.tolist(),
-                "survival": np.where(self.gone, np.nan, self.survival[:, -1]).tolist(),
-                "lower": low,
-                "upper": high,
-            }
+            low, high = (np.where(self.gone | (events == 0), np.nan, end[:, -1]) for end in self.bands)
+            share = np.where(self.gone, np.nan, self.survival[:, -1])
+            columns = {"events": events, "median": self.medians, "survival": share, "lower": low, "upper": high}
+            return self._by_cluster(columns)
         return self._means() if self.form.kind == "number" else self._shares()
 
     def _shares(self) -> dict[str, list[Any]]:
@@ -207,9 +196,12 @@ class ClusterOutcomes:
             deviation = np.sqrt(squares / (n - 1))
             reach = stdtrit(np.maximum(n - 1, 1), 0.975) * deviation / np.sqrt(n)
         mean, deviation, reach = (np.where(n > 1, one, np.nan) for one in (mean, deviation, reach))
-        columns = {"mean": mean, "sd": deviation, "lower": mean - reach, "upper": mean + reach}
-        columns = {"cluster": np.arange(len(n)), "rows": self.rows, "not_counted": self.not_counted, **columns}
-        return {name: value.tolist() for name, value in columns.items()}
+        return self._by_cluster({"mean": mean, "sd": deviation, "lower": mean - reach, "upper": mean + reach})
+
+    def _by_cluster(self, columns: Mapping[str, Array]) -> dict[str, list[Any]]:
+        """Return columns (k,) behind the cluster, its rows, and those in no outcome."""
+        first = {"cluster": np.arange(len(self.rows)), "rows": self.rows, "not_counted": self.not_counted}
+        return {name: one.tolist() for name, one in {**first, **columns}.items()}
 
     def tests(self) -> list[OutcomeTest]:
         """Return the test over all clusters; of times also that stratified by site, where the sites' numbers are known; none of `changed`."""

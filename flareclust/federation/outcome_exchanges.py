@@ -81,7 +81,10 @@ def outcomes_of_clusters(
     k, apart = 1 if whole else len(round_.task["centroids"]), not whole and ALL not in replies
     left_out, unknown = _not_counted(replies, sizes, k, apart=apart)
     rows = sum(sizes.values(), np.zeros_like(left_out))
-    texts += _unknown(unknown, rows) + _incomplete(left_out, rows, job.least_rows(), apart=apart)
+    if unknown.any():
+        some_rows = _of_clusters(unknown, rows)
+        texts.append(f"the outcome of {some_rows} is unknown; curves, shares, means and tests are of the others")
+    texts += _incomplete(left_out, rows, job.least_rows(), apart=apart)
     about = {keys.OUTCOME_ADJUSTED: np.array(adjusted)} | ({} if whole else {keys.OUTCOME_NOT_COUNTED: left_out})
     return {keys.OUTCOME_FORM: form.numbers, **arrays, **about}, texts
 
@@ -115,15 +118,6 @@ def _of_clusters(some_rows: IntArray, sizes: IntArray) -> str:
     """Return how many rows (k,) of clusters of these sizes (k,) they are, and of which: "3 of 50 rows (3 of 20 in cluster 1)"."""
     which = [f"{some_rows[c]:,} of {sizes[c]:,} in cluster {c}" for c in np.flatnonzero(some_rows)]
     return f"{some_rows.sum():,} of {sizes.sum():,} rows" + f" ({some(which, 5)})" * (len(sizes) > 1)
-
-
-def _unknown(unknown: IntArray, sizes: IntArray) -> list[str]:
-    """Return a sentence about rows (k,) whose outcome is unknown, of clusters of these sizes (k,); none where all are known."""
-    if not unknown.any():
-        return []
-    return [
-        f"the outcome of {_of_clusters(unknown, sizes)} is unknown; curves, shares, means and tests are of the others"
-    ]
 
 
 def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, apart: bool) -> list[str]:

@@ -72,28 +72,20 @@ def outcome_lines(arrays: Mapping[str, Array], row_name: str = "rows") -> Iterat
 
 def _notes(found: ClusterOutcomes, row_name: str) -> Iterator[str]:
     """Give what to know of the numbers, a sentence each."""
-    if empty := np.flatnonzero(found.rows == 0).tolist():
-        what = "cluster" if len(empty) == 1 else "clusters"
-        yield f"{what} {', '.join(map(str, empty))}: too few {row_name} with a known outcome at each site to be counted"
-    shares = found.form.kind in ("category", "ordered")
-    if shares and not found.changed:
-        yield "each share is shown with its 95 % interval"
-    if (
-        shares
-        and found.tests()
-        and (found.rows[:, None] * ((of_all := found.counts[0].sum(axis=0)) / max(1, of_all.sum())) < 5).any()
-    ):
-        yield "some expected numbers are below 5, where the test is not reliable"
-    timed = found.form.kind == "time"
-    if timed and (gone := np.flatnonzero(found.gone).tolist()):
+    said = [(found.rows == 0, f"too few {row_name} with a known outcome at each site to be counted")]
+    if found.form.kind == "time":
         last = f"{found.form.times[-1]:g}{found.unit and f' {found.unit}'}"
-        yield f"{'clusters' if len(gone) > 1 else 'cluster'} {', '.join(map(str, gone))}: nobody is there until {last}, so the share without the event is not known then"
-    if (
-        timed
-        and not found.changed
-        and (calm := np.flatnonzero((found.rows > 0) & ~found.counts[1].any(axis=1)).tolist())
-    ):
-        yield f"{'clusters' if len(calm) > 1 else 'cluster'} {', '.join(map(str, calm))}: no event, so the share without it has no interval"
+        said += [(found.gone, f"nobody is there until {last}, so the share without the event is not known then")]
+        calm = (found.rows > 0) & ~found.counts[1].any(axis=1) & (not found.changed)
+        said += [(calm, "no event, so the share without it has no interval")]
+    for where, what in said:
+        if which := np.flatnonzero(where).tolist():
+            yield f"{'clusters' if len(which) > 1 else 'cluster'} {', '.join(map(str, which))}: {what}"
+    if found.form.kind in ("category", "ordered") and not found.changed:
+        yield "each share is shown with its 95 % interval"
+        parts = found.counts[0].sum(axis=0) / max(1, found.rows.sum())
+        if found.tests() and (found.rows[:, None] * parts < 5).any():
+            yield "some expected numbers are below 5, where the test is not reliable"
     if not found.changed:
         yield (
             "a small p says that outcomes differ between clusters, not why: clusters cause nothing, and what else differs between them, such "
