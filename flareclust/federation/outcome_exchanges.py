@@ -53,9 +53,8 @@ def outcomes_of_clusters(
     if private is not None and (why := why_unpaid(private, form)):
         return {}, [f"{none}: {why}"]
     before, exchanges.undescribed = exchanges.undescribed, {}
-    round_ = replace(
-        round_, index=round_.index + shallow_tree.DEPTH
-    )  # behind the profiles, which may have asked meanwhile
+    # Behind the profiles, which may have asked meanwhile.
+    round_ = replace(round_, index=round_.index + shallow_tree.DEPTH)
     try:
         arrays, replies = (_moments if form.kind == "number" else _counts)(exchanges, round_, job, form)
     except (JobFailed, BadMessage) as error:
@@ -84,7 +83,7 @@ def outcomes_of_clusters(
     if unknown.any():
         some_rows = _of_clusters(unknown, rows)
         texts.append(f"the outcome of {some_rows} is unknown; curves, shares, means and tests are of the others")
-    texts += _incomplete(left_out, rows, job.least_rows(), apart=apart)
+    texts += [_incomplete(left_out, rows, job.least_rows(), apart=apart)] if left_out.any() else []
     about = {keys.OUTCOME_ADJUSTED: np.array(adjusted)} | ({} if whole else {keys.OUTCOME_NOT_COUNTED: left_out})
     return {keys.OUTCOME_FORM: form.numbers, **arrays, **about}, texts
 
@@ -92,16 +91,10 @@ def outcomes_of_clusters(
 def _not_counted(
     replies: Mapping[str, Message], sizes: Mapping[str, IntArray], k: int, *, apart: bool
 ) -> tuple[IntArray, IntArray]:
-    """Return how many rows (k,) of each cluster are in no outcome, of the sites whose policy changes no numbers.
+    """Return how many rows (k,) of each cluster are in no outcome, of the sites whose policy changes no numbers; k=1 for all clusters.
 
     First those of sites that do not count the cluster, then those of other sites, whose outcome is unknown; all are among the
-    first where nothing tells them `apart`, as in totals over sites or clusters.
-
-    Args:
-        replies: about the outcomes by site, or their total.
-        sizes: rows (k,) of each cluster by site, or of all sites, as the assessment has them.
-        k: number of clusters; 1 for all together.
-        apart: whether `sizes` and `replies` are of single sites and clusters.
+    first where replies and rows by cluster (k,) in the assessment, `sizes`, do not tell them `apart`: totals over sites or clusters.
     """
     few, unknown = np.zeros((2, k), dtype=np.int64)
     for site, reply in replies.items():
@@ -120,17 +113,15 @@ def _of_clusters(some_rows: IntArray, sizes: IntArray) -> str:
     return f"{some_rows.sum():,} of {sizes.sum():,} rows" + f" ({some(which, 5)})" * (len(sizes) > 1)
 
 
-def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, apart: bool) -> list[str]:
-    """Return a sentence about rows that are in no outcome, of clusters of these sizes (k,); none where all are."""
-    if not left_out.any():
-        return []
+def _incomplete(left_out: IntArray, sizes: IntArray, least: int, *, apart: bool) -> str:
+    """Return a sentence about rows that are in no outcome, of clusters of these sizes (k,)."""
     why = f"a cluster in which a site has fewer than {least} rows with a known outcome counts as empty there"
     advice = "ask for fewer clusters" + (", or a smaller min_count" if least > LEAST_ROWS else "")
     if not apart:
         why = f"their outcome is unknown{', they are in no cluster' * (len(sizes) == 1)}, or {why}"
         advice = f"flareclust site check says at each site how many are unknown; where that is not the reason, {advice}"
     found = f"outcomes leave out {_of_clusters(left_out, sizes)}"
-    return [f"{found}, so curves, shares, means and tests may differ from those of all rows: {why}; {advice}"]
+    return f"{found}, so curves, shares, means and tests may differ from those of all rows: {why}; {advice}"
 
 
 def _counts(

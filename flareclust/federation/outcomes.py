@@ -84,13 +84,8 @@ class ClusterOutcomes(Phase):
         known, total, squares = sums.sums_by_cluster(outcomes, labels, k, float(task.arrays["origin"]))
         kept = known >= max(context.min_count, LEAST_ROWS)
         scale = np.where(kept, factor(known, context.round_counts, context.min_count), 0.0)
-        adjusted = np.array(int(context.grouped))
-        return {
-            "rows": np.where(kept, known, 0),
-            "total": total * scale,
-            "squares": squares * scale,
-            "adjusted": adjusted,
-        }
+        found = {"total": total * scale, "squares": squares * scale}
+        return {"rows": np.where(kept, known, 0), **found, "adjusted": np.array(int(context.grouped))}
 
     def _outcomes(self, task: Task, rows: SiteRows, form: OutcomeForm) -> tuple[FloatArray, IntArray]:
         """Return the rows' outcomes (n, w), and their final clusters (n,); Refusal where they have none, or of another form."""
@@ -102,9 +97,8 @@ class ClusterOutcomes(Phase):
                 "has no outcomes: its mapping lacks their columns, its schema names none (outcome), or its rows are in parts or on the "
                 "engine devices, which have none"
             )
-        if rows.table.outcome_form != tuple(
-            form.numbers.tolist()
-        ):  # a finer grid, or a category as a number, would disclose more
+        # A finer grid, or a category as a number, would disclose more.
+        if rows.table.outcome_form != tuple(form.numbers.tolist()):
             raise Refusal("has outcomes of another form than the job asks for; give all sites the same schema")
         own = rows.completed(task.arrays["centroids"])
         labels = self.executor.labels(task, replace(own, rng=stream(self.params.seed, 0, task.site)))

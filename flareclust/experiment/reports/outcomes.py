@@ -111,14 +111,11 @@ def _table(found: ClusterOutcomes, row_name: str, heads: Sequence[str], lines: S
 
 
 def _survival_table(found: ClusterOutcomes, row_name: str) -> Table:
-    own = found.table()
-    lines = []
-    for c in range(len(found.rows)):
-        median = "not reached" if np.isinf(own["median"][c]) else f"{own['median'][c]:g}"
-        share = profile_words.percent(own["survival"][c]) if np.isfinite(own["survival"][c]) else "–"  # noqa: RUF001
-        median = median if own["rows"][c] else "–"  # noqa: RUF001
-        interval = _between(own["lower"][c], own["upper"][c], percent=True)
-        lines.append([f"{own['events'][c]:,}", median, share, interval])
+    own, lines = found.table(), []
+    for c, (rows, median, share) in enumerate(zip(own["rows"], own["median"], own["survival"], strict=True)):
+        middle = ("not reached" if np.isinf(median) else f"{median:g}") if rows else "–"  # noqa: RUF001
+        after = profile_words.percent(share) if np.isfinite(share) else "–"  # noqa: RUF001
+        lines.append([f"{own['events'][c]:,}", middle, after, _between(own["lower"][c], own["upper"][c], percent=True)])
     unit = f" {found.unit}" if found.unit else ""
     median = f"median ({found.unit})" if unit else "median"
     heads = ("events", median, f"without it at {found.form.times[-1]:g}{unit}", "95 % interval")

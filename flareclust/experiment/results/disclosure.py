@@ -85,10 +85,9 @@ class _Outputs:
     def rule(self) -> Rule:
         """Return the rule in force: of the policy of a simulation, which the run knows; else the default one."""
         policy, rows = self.result.experiment.get("policy"), self.result.row_name
-        why: dict[str, Any] = {"why_default": checks.NOT_KNOWN} if self.result.engine in REMOTE else {}
-        rule = (
-            Rule(row_name=rows, **why) if policy is None else Rule(int(policy["min_count"]), known=True, row_name=rows)
-        )
+        more: dict[str, Any] = {"why_default": checks.NOT_KNOWN} if self.result.engine in REMOTE else {}
+        more |= {} if policy is None else {"threshold": int(policy["min_count"]), "known": True}
+        rule = Rule(row_name=rows, **more)
         if not self.is_private:
             return rule
         terms, params = (policy or {}).get("differential_privacy") or {}, self.result.params

@@ -69,7 +69,7 @@ def test_a_sum_that_loses_the_other_sites_leaves_no_means_but_its_own(
     lies(monkeypatch, "outcome_sums", lambda reply, task: reply | huge)
     result = run(tmp_path, SCORE, min_sites=1)
     assert any("there are no outcomes of the clusters" in warning for warning in result.warnings)
-    with pytest.raises(UserError, match="the result has no outcomes"):
+    with pytest.raises(UserError, match="there are no outcomes of the clusters: sites sent other numbers"):
         result.outcomes_by_cluster()
 
 
@@ -84,7 +84,7 @@ def test_a_site_that_is_lost_between_the_two_questions_leaves_no_means(
     lies(monkeypatch, "outcome_sums", silent_then)
     result = run(tmp_path, SCORE)
     assert any("sites sent other numbers of rows when they were asked again" in warning for warning in result.warnings)
-    with pytest.raises(UserError, match="the result has no outcomes"):
+    with pytest.raises(UserError, match="there are no outcomes of the clusters: sites sent other numbers"):
         result.outcomes_by_cluster()
 
 
