@@ -224,7 +224,7 @@ def test_shares_have_noise_as_curves_do(tmp_path: Path) -> None:
 def test_a_run_says_why_it_has_none(tmp_path: Path, outcome: str, settings: dict[str, Any], why: str) -> None:
     result = run(tmp_path, outcome, **settings)
     assert any("there are no outcomes of the clusters" in text and why in text for text in result.warnings)
-    with pytest.raises(UserError, match="the result has no outcomes"):
+    with pytest.raises(UserError, match="there are no outcomes of the clusters"):
         result.outcomes_by_cluster()
 
 
