@@ -10,6 +10,7 @@ from benchmarks.devices import equal, page
 from benchmarks.speed.page import PAGE, between
 
 
+@pytest.mark.slow  # `make nightly` runs the command as well
 def test_all_cases_are_equal(capsys):
     assert equal.main(["--devices", "40"]) == 0
     lines = capsys.readouterr().out.splitlines()

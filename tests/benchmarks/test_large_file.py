@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks import large_file
 from benchmarks.speed.page import PAGE, between
@@ -15,6 +16,7 @@ def test_the_page_shows_the_job_that_was_measured():
     assert record["rows"] * 512 > 4 * record["limit"]
 
 
+@pytest.mark.slow
 def test_the_job_labels_all_rows(tmp_path):
     file = tmp_path / "rows.npy"
     large_file.write_file(file, 1500)

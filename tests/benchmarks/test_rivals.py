@@ -11,6 +11,7 @@ from benchmarks.devices.rivals.work import WORK
 from benchmarks.speed.page import PAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", WORK)
 def test_the_engines_and_the_plain_loop_that_flower_shares_find_the_same(tmp_path, work):
     rows = tmp_path / "rows.npy"
