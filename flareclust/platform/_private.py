@@ -4,7 +4,6 @@ Each is imported when it is asked for, since some bring all of NVFlare's client,
 what may go when NVFlare has mended it, stands in tests/unit/platform/test_canaries.py.
 """
 
-import ctypes
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -108,7 +107,7 @@ def unprotected(what: str, why: object) -> str:
 
 
 def mend_connections() -> None:
-    """Let this process wait for messages as long as it says, and forget processes of jobs and sessions as their connections close.
+    """Let this process wait for messages as long as it says, and forget processes of jobs and sessions whose connections are closed.
 
     NVFlare waits longer where the clock is set back, and keeps what it knows of each process for ever: 4 MB in 100 jobs at a server.
     """
@@ -123,15 +122,8 @@ def mend_connections() -> None:
         close(self, connection)
         with suppress(AttributeError, KeyError):
             _forget_closed(self.sfm_endpoints)
-        return_memory()
 
     manager.close_connection = close_connection
-
-
-def return_memory() -> None:
-    """Give memory that is free back to the system: the C library of GNU keeps it, in pieces too small for the next messages."""
-    with suppress(AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _forget_closed(endpoints: dict[str, Any]) -> None:

@@ -211,12 +211,12 @@ def test_a_server_that_could_not_write_goes_on_to_start_jobs(store, monkeypatch,
 
 def test_a_server_gives_memory_back_at_the_end_of_jobs(monkeypatch):
     asked = []
-    monkeypatch.setattr(server._private.ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=asked.append))
+    monkeypatch.setattr(server.ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=asked.append))
     component = instantiate_class("flareclust.engines.server.ReturnedMemory", {})
     for event in (EventType.JOB_STARTED, EventType.JOB_COMPLETED, EventType.JOB_ABORTED, EventType.SYSTEM_END):
         component.handle_event(event, FLContext())
     assert asked == [0, 0]
-    monkeypatch.setattr(server._private.ctypes, "CDLL", lambda name: SimpleNamespace())
+    monkeypatch.setattr(server.ctypes, "CDLL", lambda name: SimpleNamespace())
     component.handle_event(EventType.JOB_COMPLETED, FLContext())  # another C library than GNU's
 
 

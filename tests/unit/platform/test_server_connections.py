@@ -190,14 +190,6 @@ def test_a_guarded_process_forgets_processes_of_jobs_and_sessions_that_are_gone(
     assert times.update_lock.acquire(blocking=False), "NVFlare goes on to measure"
 
 
-def test_a_guarded_process_gives_memory_back_as_connections_close(connect, monkeypatch):
-    asked = []
-    monkeypatch.setattr(_private.ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=asked.append))
-    guard()
-    connect()
-    assert asked == [0] * sum(not stays for stays in PROCESSES.values())
-
-
 @pytest.mark.parametrize("lacking", ["sfm_endpoints", "StatsPoolManager", "msg_travel", "cat_bins"])
 def test_an_nvflare_that_lacks_these_attributes_closes_connections_all_the_same(connect, monkeypatch, lacking):
     mend_connections()
