@@ -75,7 +75,7 @@ class LloydAggregator(ClusteringAggregator):
         """Ask for seeds, for totals with secure sums, or for the first update of the centroids given."""
         state, start = LloydState(), self.params.start
         if not isinstance(start, str):
-            return Round({"centroids": np.array(start)}, state=state, step=lloyd.UPDATE)
+            return Round({"centroids": np.array(start)}, state=state, step=refining.UPDATE)
         return Round(state=state, step=refining.SPREAD) if self.secure else Round(state=state)
 
     def check_secure(self) -> None:
@@ -106,10 +106,12 @@ class LloydAggregator(ClusteringAggregator):
         state = _remembering(params, round_.state, centroids)
         state = replace(state, kept=believed.kept, left_out=believed.left_out)
         diagnostics = {"received": float(len(seeds)), **numbers}
-        return Round({"centroids": centroids}, False, diagnostics, state, lloyd.UPDATE)
+        return Round({"centroids": centroids}, False, diagnostics, state, refining.UPDATE)
 
     def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
-        """Move the centroids to the means of their rows."""
+        """Move the centroids to the means of their rows, or those of an attempt to leave a local optimum."""
+        if round_.state.refinement is not None:
+            return _refined(self.params, round_, replies.values())
         attempts = self.params.split_merge
         if attempts is None:
             own, anew = isinstance(self.params.start, str), int(self.params.k == 2)
@@ -120,14 +122,7 @@ class LloydAggregator(ClusteringAggregator):
         """Split clusters until there are k, or try to leave a local optimum."""
         if round_.state.refinement is None:
             return _split(self.params, round_, *replies.values())
-        refinement, solutions = refining.advanced(round_.state.refinement, round_.task, list(replies.values()))
-        state = replace(round_.state, refinement=refinement)
-        if solutions:
-            return Round(stack(solutions), False, refinement.diagnostics, state, refining.SPREAD)
-        state = replace(_remembering(self.params, state, refinement.centroids), refinement=None)
-        if refinement.totals is not None:
-            state = replace(state, counts=refinement.totals.counts)
-        return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, refining.SPREAD)
+        return _refined(self.params, round_, replies.values())
 
     def so_far(self, round_: _Round) -> _Round | None:
         """Return the best solution so far, once the updates are done."""
@@ -168,7 +163,18 @@ def updated(
     if done and attempts and not params.rule.judges:
         state = replace(state, refinement=refining.Refinement(centroids, 0, attempts))
         return Round(stack([centroids]), False, diagnostics, state, refining.SPREAD)
-    return Round({"centroids": centroids}, done, diagnostics, state, lloyd.UPDATE)
+    return Round({"centroids": centroids}, done, diagnostics, state, refining.UPDATE)
+
+
+def _refined(params: lloyd.UpdatesParams, round_: _Round, replies: Collection[Message]) -> _Round:
+    """Go on with the attempts to leave a local optimum; the best solution ends them."""
+    assert round_.state.refinement is not None
+    refinement, step, task = refining.advanced(round_.state.refinement, round_.step, round_.task, replies)
+    state = replace(round_.state, refinement=refinement)
+    if task:
+        return Round(task, False, refinement.diagnostics, state, step)
+    state = replace(_remembering(params, state, refinement.centroids), refinement=None, counts=refinement.counts)
+    return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, step)
 
 
 def _split(params: lloyd.UpdatesParams, round_: _Round, total: Message) -> _Round:
@@ -184,7 +190,7 @@ def _split(params: lloyd.UpdatesParams, round_: _Round, total: Message) -> _Roun
     if grows and len(centroids) > len(found):
         return Round(stack([centroids]), False, numbers, state, refining.SPREAD)
     centroids = round_.columns.centers(centroids)
-    return Round({"centroids": centroids}, False, numbers, _remembering(params, state, centroids), lloyd.UPDATE)
+    return Round({"centroids": centroids}, False, numbers, _remembering(params, state, centroids), refining.UPDATE)
 
 
 def _remembering(params: lloyd.UpdatesParams, state: LloydState, centroids: FloatArray) -> LloydState:

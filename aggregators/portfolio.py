@@ -2,7 +2,8 @@
 
 1. Members: `feca` (Xu et al. 2024, Algorithms 2 to 5 after the local k-means, on the clusters that were sent), `kfed`
    (Dennis et al. 2021, Algorithm 2), `pooled` (k-means on all centroids weighted by their rows), `unweighted` (the same
-   without weights), `sampled` (Lloyd's algorithm from the outcome of `pooled` on rows made up from the descriptions).
+   without weights), `sampled` (k-means from the outcome of `pooled`, with moves out of local optima, on rows made up from
+   the descriptions).
 2. The sites return the inertia of every member's solution on their rows; the smallest total wins, the first of equals.
    Sites with very few rows sit this out (`evaluation.scores.values_needed`). Where all do, the solutions are compared by
    what the sites may report about their clusters, as in 3; where that is nothing, either, `pooled` is taken with a warning.
@@ -26,12 +27,12 @@ from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
 from flareclust.core import clusterers, robust, split_merge
-from flareclust.core.lloyd import assign, lloyd
+from flareclust.core.lloyd import assign
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
 from flareclust.federation.aggregator import ClusteringAggregator
-from flareclust.federation.refinement import SPREAD, Refinement, advanced, lloyd_merge, totals
+from flareclust.federation.refinement import SPREAD, UPDATE, Refinement, advanced, lloyd_merge, totals
 from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
@@ -99,12 +100,16 @@ class PortfolioAggregator(ClusteringAggregator):
         believed = _believed(round_, replies)
         return self._scored(round_, believed) if round_.state.polish_start is None else self._compared(round_, believed)
 
+    def update(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
+        """Refine the solution chosen."""
+        believed = _believed(round_, replies)
+        return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
+
     def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Refine the solution chosen; choose it by these reports where sites could not score."""
         believed = _believed(round_, replies)
-        if round_.state.polish_start is None:
-            return self._judged(round_, believed)
-        return self._updated(round_, believed) if self.params.rule.judges else self._refined(round_, believed)
+        refines = round_.state.polish_start is not None
+        return self._refined(round_, believed) if refines else self._judged(round_, believed)
 
     def so_far(self, round_: _Round) -> _Round | None:
         """Return the best solution so far, once the choice is made."""
@@ -112,7 +117,8 @@ class PortfolioAggregator(ClusteringAggregator):
         if state.polish_start is None:
             return None
         refining = state.refinement is not None and not self.params.rule.judges
-        centroids = state.refinement.centroids if refining and state.refinement else unstack(round_.task)[-1]
+        sent = round_.task["centroids"] if round_.step == UPDATE else unstack(round_.task)[-1]
+        centroids = state.refinement.centroids if refining and state.refinement else sent
         return replace(round_, task={"centroids": centroids}, done=True, state=replace(state, refinement=None))
 
     def warnings(self, round_: _Round, assessed: Mapping[str, Message]) -> list[str]:
@@ -161,7 +167,7 @@ class PortfolioAggregator(ClusteringAggregator):
             return Round({"centroids": centroids}, True, diagnostics, state)
         refinement = Refinement(centroids, self.params.polish, self.params.split_merge)
         state = replace(state, polish_start=centroids, refinement=refinement)
-        return Round(stack([centroids]), False, diagnostics, state, SPREAD)
+        return Round({"centroids": centroids}, False, diagnostics, state, UPDATE)
 
     def _unseen(self) -> int:
         """Return the member used where no site can compare the solutions: `pooled`, or else the first."""
@@ -170,21 +176,19 @@ class PortfolioAggregator(ClusteringAggregator):
 
     def _refined(self, round_: _Round, replies: Sequence[Message]) -> _Round:
         assert round_.state.refinement is not None
-        refinement, solutions = advanced(round_.state.refinement, round_.task, replies)
-        if solutions:
-            state = replace(round_.state, refinement=refinement)
-            return Round(stack(solutions), False, refinement.diagnostics, state, SPREAD)
+        refinement, step, task = advanced(round_.state.refinement, round_.step, round_.task, replies)
+        if task:
+            return Round(task, False, refinement.diagnostics, replace(round_.state, refinement=refinement), step)
         return self._asks_whether_better(round_, refinement.centroids, refinement.diagnostics)
 
     def _updated(self, round_: _Round, replies: Sequence[Message]) -> _Round:
         """Update the centroids; robust settings limit the influence of a single site."""
         assert round_.state.refinement is not None
-        (before,) = unstack(round_.task)
-        moved = lloyd_merge(before, replies, self.params.rule)
+        moved = lloyd_merge(round_.task["centroids"], replies, self.params.rule)
         left = round_.state.refinement.updates - 1
         if left:
             state = replace(round_.state, refinement=replace(round_.state.refinement, updates=left))
-            return Round(stack([moved]), False, {}, state, SPREAD)
+            return Round({"centroids": moved}, False, {}, state, UPDATE)
         return self._asks_whether_better(round_, moved, {})
 
     def _asks_whether_better(self, round_: _Round, refined: FloatArray, numbers: Mapping[str, float]) -> _Round:
@@ -266,7 +270,7 @@ def _by_pooled(
 
 
 def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
-    """Merge by Lloyd's algorithm from `_by_pooled` on rows that the server makes up from the descriptions.
+    """Merge by k-means from `_by_pooled`, with moves out of local optima, on rows that the server makes up from the descriptions.
 
     Up to `_MADE_UP` rows per local cluster, normal around its centroid with its sum of squares, weighted to its number of
     rows: so a local cluster that lies between two clusters can be cut, which k-means on centroids cannot do.
@@ -280,7 +284,7 @@ def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.rando
     means = np.add.reduceat(noise, np.cumsum(draws) - draws) / draws[:, None]
     noise -= np.repeat(means, draws, axis=0)  # so that the local centroids stay where they are
     made_up = np.repeat(centers, draws, axis=0) + np.repeat(np.sqrt(variance), draws)[:, None] * noise
-    return lloyd(made_up, start, weights=np.repeat(rows / draws, draws), tol=0.0).centroids
+    return split_merge.search(made_up, np.repeat(rows / draws, draws), start).centroids
 
 
 _MEMBERS: Mapping[str, _Member] = MappingProxyType(

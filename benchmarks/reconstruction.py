@@ -32,7 +32,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.lloyd import cluster_statistics, kmeans, recompute_centroids
 from flareclust.engines.inprocess import SimulatedSite, answered
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import Task

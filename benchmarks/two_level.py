@@ -22,11 +22,10 @@ from flareclust.core.lloyd import assign, kmeans
 from flareclust.data.datasets import Dataset, load
 from flareclust.data.partition import partition
 from flareclust.evaluation.metrics.centroids import l2_distance
-from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions, run_federation
 from flareclust.federation.aggregator import ClusteringAggregator
 from flareclust.federation.executor import ClusteringExecutor
-from flareclust.federation.refinement import lloyd_merge, rows_behind
+from flareclust.federation.refinement import UPDATE, lloyd_merge, rows_behind
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get

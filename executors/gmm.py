@@ -141,7 +141,7 @@ class GMMExecutor(ClusteringExecutor):
         FIT_DIAGONAL: Step(
             Schema(weights=weights("k"), centroids="k d", m2=real("k d")), "fit", "fitted", jobs="plain"
         ),
-        refinement.SPREAD: refinement.SPREAD_STEP,
+        refinement.SPREAD: refinement.STEPS[refinement.SPREAD],
         EXPECTATION: Step(_SUMS, "expect", "maximize", summed=True),
     }
     placed_by = ("centroids", mixtures.WEIGHTS, mixtures.FACTORS)

@@ -38,5 +38,5 @@ class KPrototypesExecutor(ClusteringExecutor):
     params: KPrototypesParams
     steps = lloyd.STEPS
     local = lloyd.LloydExecutor.local
-    update = lloyd.LloydExecutor.update
+    update = staticmethod(refinement.update)
     spread = staticmethod(refinement.spread)

@@ -30,32 +30,12 @@ from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import MISSING_CELLS, MetricParams, Missing, SeedsParams, TrimParams
 from flareclust.protocol.params import MOST_ROUNDS, server
 from flareclust.protocol.rows import SiteRows
-from flareclust.protocol.schema import Schema, counts, index, real
+from flareclust.protocol.schema import Schema
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import StepName, Task
 
-#: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
-#: these rows about the centroids that were sent.
-UPDATE = "update"
-
 #: What sites are asked for: seeds, updates, and the spread of clusters that are to be split or joined.
-STEPS = {
-    StepName.CLUSTER: Step(Schema(centroids="k d"), jobs="plain"),
-    UPDATE: Step(
-        Schema(
-            may_be_empty=True,
-            centroids="k d",
-            counts=counts("k", minimum=1),
-            cluster=index("k", less_than="K"),
-            inertia=real("", minimum=0),
-        ),
-        "update",
-        "update",
-        summed=True,
-        counted=True,
-    ),
-    refinement.SPREAD: refinement.SPREAD_STEP,
-}
+STEPS = {StepName.CLUSTER: Step(Schema(centroids="k d"), jobs="plain"), **refinement.STEPS}
 
 
 class UpdatesParams(TrimParams, SeedsParams):
@@ -100,8 +80,5 @@ class LloydExecutor(ClusteringExecutor):
         """Draw seeds of the rows (n, d): `centroids` (k, d)."""
         return {"centroids": rows.settled(self.params.k).seeds(self.params.k, self.params.seeds).centroids}
 
-    def update(self, task: Task, rows: SiteRows) -> Message:
-        """Compute the site's part of one update of the centroids: `centroids`, `counts`, `cluster`, `inertia`."""
-        return rows.update(task.arrays["centroids"])._asdict()
-
+    update = staticmethod(refinement.update)
     spread = staticmethod(refinement.spread)

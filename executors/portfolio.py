@@ -86,7 +86,7 @@ class PortfolioExecutor(ClusteringExecutor):
             Schema(centroids="k d", counts=counts("k"), radii=real("k", minimum=0), sse=real("k", minimum=0))
         ),
         StepName.SCORE: Step(Schema(rows=counts(""), sse=real("c", minimum=0)), "score", summed=True),
-        refinement.SPREAD: refinement.SPREAD_STEP,
+        **refinement.STEPS,
     }
 
     def local(self, task: Task, rows: SiteRows) -> Message:
@@ -114,9 +114,8 @@ class PortfolioExecutor(ClusteringExecutor):
         """Return how well each of several solutions fits the rows."""
         return score(task, rows, self.steps[task.step].schema.fields)
 
-    def spread(self, task: Task, rows: SiteRows) -> Message:
-        """Describe the clusters of several solutions."""
-        return refinement.spread(task, rows)
+    update = staticmethod(refinement.update)
+    spread = staticmethod(refinement.spread)
 
     def _clusters(self, rows: SiteRows, k: int) -> Sendable:
         """Return at most k clusters that may be sent, of those of the rows that are not trimmed (n, d)."""

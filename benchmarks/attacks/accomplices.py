@@ -14,7 +14,8 @@ from benchmarks.attacks.server import borders
 from flareclust._foundation.errors import FlareclustError
 from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.data.tables import Table
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point

@@ -10,7 +10,7 @@ from benchmarks.attacks.lying_site import lies
 from benchmarks.attacks.questions import Ask
 from benchmarks.attacks.victim import Victim, rows_of
 from flareclust._foundation.typing import FloatArray
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import BUILT_IN
 

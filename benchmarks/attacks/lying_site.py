@@ -10,7 +10,7 @@ from benchmarks.attacks.server import borders
 from benchmarks.attacks.victim import Victim
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.lloyd import LloydAggregator
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.federation.server import ServerJob
 from flareclust.protocol.replies import SiteReply, accept
 

@@ -24,7 +24,7 @@ from benchmarks.attacks import echoes, server
 from benchmarks.attacks.accomplices import Coalition, tables
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, Message
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.platform.controller import ClusteringController
 from flareclust.privacy.secure_aggregation.identity import Identity
 from flareclust.privacy.secure_aggregation.masking import SiteMasks

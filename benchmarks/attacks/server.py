@@ -19,7 +19,7 @@ from flareclust.core.microaggregation import grouped, in_order
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import Algorithm, get
 from flareclust.protocol.task import StepName

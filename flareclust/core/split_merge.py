@@ -7,25 +7,26 @@ Readings:
 1. The cluster with the largest sum of squares is split along its column of largest variance, one standard deviation to
    either side of its mean.
 2. The pair is joined that adds least to the sum of squares, n_a n_b / (n_a + n_b) |mean_a - mean_b|^2 (Ward 1963), and
-   that the split cluster is not one of. A cluster without rows costs nothing.
-3. Four proposals: the best move; the best two; the second best cluster split; the second best pair joined.
+   that the split cluster is not one of. A cluster without rows costs nothing. A pair that adds more than the sum of squares
+   of the split cluster is not joined: no split can make up for it.
+3. Three proposals: the best move; the second best cluster split; the second best pair joined.
 4. Two clusters leave no pair beside the one that is split. Their four proposals are starts anew: all rows are split, along
    the column of largest variance or of second largest, or either cluster is, and the other one is given up.
 """
 
-from collections.abc import Sequence
 from math import ceil, pi
 from typing import NamedTuple
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
+from flareclust.core.lloyd import Clustering, assign, lloyd
 
-#: Moves, rank of the first cluster that is split, and rank of the first pair that is joined, of each proposal.
-_PROPOSALS = ((1, 0, 0), (2, 0, 0), (1, 1, 0), (1, 0, 1))
+#: Rank of the cluster that is split, and rank of the pair that is joined, of each proposal.
+_PROPOSALS = ((0, 0), (1, 0), (0, 1))
 
-#: The most solutions that `proposals` returns.
-_MOST_PROPOSALS = len(_PROPOSALS)
+#: Moves at most of a search, and the part of the inertia that each must gain.
+_MOVES, _WORTH = 20, 1e-3
 
 
 class Totals(NamedTuple):
@@ -52,10 +53,9 @@ def mean_square(centroids: FloatArray, totals: Totals) -> float:
 
 
 def proposals(totals: Totals) -> list[FloatArray]:
-    """Return different solutions (k, d) one or two moves away, at most `_MOST_PROPOSALS`; none where no move is possible."""
-    anew = len(totals.counts) == 2
-    found: list[FloatArray] = []
-    for proposed in _two_anew(totals) if anew else [_moved(totals, *move) for move in _PROPOSALS]:
+    """Return different solutions (k, d) one move away, the most promising first; none where no move is possible."""
+    k, found = len(totals.counts), list[FloatArray]()
+    for proposed in _two_anew(totals) if k == 2 else [_moved(totals, *move) for move in _PROPOSALS if k > 2]:
         if proposed is not None and not any(np.array_equal(proposed, other) for other in found):
             found.append(proposed)
     return found
@@ -76,44 +76,48 @@ def _two_anew(totals: Totals) -> list[FloatArray]:
     return [np.stack([center - step, center + step]) for center, step in steps if step.any()]
 
 
-def _moved(totals: Totals, moves: int, cluster: int, pair: int) -> FloatArray | None:
-    """Return the centroids after so many moves, each about clusters of its own; None where the first is not possible."""
+def _moved(totals: Totals, cluster: int, pair: int) -> FloatArray | None:
+    """Return the centroids after a move of clusters of these ranks; None where it is not possible or cannot gain."""
     counts, centroids, squares = totals.counts.astype(np.float64), totals.means.copy(), totals.m2.sum(axis=1)
-    free = np.ones(len(counts), dtype=bool)
-    for move in range(moves):
-        splittable = np.argsort(np.where(free & (squares > 0), -squares, np.inf), kind="stable")
-        splittable = splittable[: np.count_nonzero(free & (squares > 0))]
-        rank = cluster if move == 0 else 0
-        if rank >= len(splittable):
-            return centroids if move else None
-        r = int(splittable[rank])
-        free[r] = False
-        joined = _cheapest(counts, centroids, np.flatnonzero(free), pair if move == 0 else 0)
-        if joined is None:
-            return centroids if move else None
-        a, b = joined
-        free[[a, b]] = False
-        if counts[a] + counts[b]:
-            centroids[a] += counts[b] / (counts[a] + counts[b]) * (centroids[b] - centroids[a])
-        step, j = np.zeros(centroids.shape[1]), int(totals.m2[r].argmax())
-        step[j] = np.sqrt(totals.m2[r, j] / counts[r])
-        centroids[b] = centroids[r] + step
-        centroids[r] = centroids[r] - step
+    r = int(np.argsort(-squares, kind="stable")[cluster])
+    a, b = np.delete(np.arange(len(counts)), r)[np.stack(np.triu_indices(len(counts) - 1, 1))]
+    cost = (
+        counts[a] * counts[b] / np.maximum(counts[a] + counts[b], 1) * ((centroids[a] - centroids[b]) ** 2).sum(axis=1)
+    )
+    if pair >= len(cost) or not squares[r] > np.sort(cost)[pair]:
+        return None
+    at = np.argsort(cost, kind="stable")[pair]
+    a, b = a[at], b[at]
+    if counts[a] + counts[b]:
+        centroids[a] += counts[b] / (counts[a] + counts[b]) * (centroids[b] - centroids[a])
+    step, j = np.zeros(centroids.shape[1]), int(totals.m2[r].argmax())
+    step[j] = np.sqrt(totals.m2[r, j] / counts[r])
+    centroids[b] = centroids[r] + step
+    centroids[r] = centroids[r] - step
     return centroids
 
 
-def _cheapest(
-    counts: FloatArray, centroids: FloatArray, among: Sequence[int] | IntArray, rank: int
-) -> tuple[int, int] | None:
-    """Return the pair of clusters that costs least to join, or next to least for `rank` 1; None without such a pair."""
-    points, rows = centroids[among], counts[among]
-    a, b = np.triu_indices(len(points), 1)
-    if rank >= len(a):
-        return None
-    weight = rows[a] * rows[b] / np.maximum(rows[a] + rows[b], 1)
-    cost = weight * ((points[a] - points[b]) ** 2).sum(axis=1)
-    at = int(np.argsort(cost, kind="stable")[rank])
-    return int(among[a[at]]), int(among[b[at]])
+def search(X: FloatArray, weights: FloatArray, start: FloatArray) -> Clustering:
+    """Return the clusters that Lloyd's algorithm finds in weighted rows (n, d) from k centroids, after moves that gain most."""
+    best = lloyd(X, start, weights=weights, tol=0.0)
+    for _ in range(_MOVES):
+        moved = [lloyd(X, one, weights=weights) for one in proposals(_totals(X, weights, best.centroids))]
+        inertia = [one.inertia if len(one.centroids) == len(start) else np.inf for one in moved]
+        if not inertia or not min(inertia) < best.inertia * (1 - _WORTH):
+            break
+        best = lloyd(X, moved[int(np.argmin(inertia))].centroids, weights=weights, tol=0.0)
+    return best
+
+
+def _totals(X: FloatArray, weights: FloatArray, centroids: FloatArray) -> Totals:
+    """Return what is known by cluster of rows (n, d) of weight 1 or more."""
+    labels, _ = assign(X, centroids)
+    counts, sums, m2 = np.zeros(len(centroids)), np.zeros_like(centroids), np.zeros_like(centroids)
+    np.add.at(counts, labels, weights)
+    np.add.at(sums, labels, weights[:, None] * (X - centroids[labels]))
+    means = centroids + sums / np.maximum(counts, np.finfo(float).tiny)[:, None]
+    np.add.at(m2, labels, weights[:, None] * (X - means[labels]) ** 2)
+    return Totals(np.rint(counts).astype(np.int64), means, m2)
 
 
 # Starts of k-means from sums alone: clusters are split in two until there are k.

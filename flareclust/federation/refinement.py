@@ -15,8 +15,10 @@ Readings, at the sites:
 At the server:
 5. The solution gets a number of Lloyd updates. Every solution that the sites were sent is judged by the mean squared
    distance of the rows that they reported, and the best of all is kept, whatever came last.
-6. An attempt: up to four proposals (`proposals`) get three updates side by side; the best of them gets
-   five more. While that lowers the mean squared distance by a ten-thousandth, and attempts are left, another one follows.
+6. An attempt: up to four proposals (`proposals`) are tried one after the other, until one lowers the mean squared distance by a
+   ten-thousandth; none ends the refinement. Each gets up to four updates, and fewer where as many as are left, each worth
+   as much as the last, would not make it better than the best solution.
+7. Updates need means and numbers of rows only. Squared deviations by column are asked for where proposals are made of them.
 """
 
 from collections.abc import Collection, Sequence
@@ -27,19 +29,43 @@ import numpy as np
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import robust, split_merge
 from flareclust.core.group_kernels import add_means
-from flareclust.evaluation.scores import unstack
-from flareclust.protocol.replies import gathered, piecewise
+from flareclust.evaluation.scores import stack, unstack
+from flareclust.protocol.replies import gathered, piecewise, stacked
 from flareclust.protocol.rows import SiteRows
+from flareclust.protocol.schema import Schema, counts, index, real
 from flareclust.protocol.state import State
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import GROUPS, Task, rounded_spread
+
+#: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
+#: these rows about the centroids that were sent.
+UPDATE = "update"
 
 #: The step: for each centroid of `candidates` (t, d), as one of the solutions has it, the rows of its cluster here. All
 #: rows are one cluster where no candidates are sent.
 SPREAD = "spread"
 
-#: Its line in the table of an algorithm, whose methods of that name, at both sides, call the functions here.
-SPREAD_STEP = Step(GROUPS, "spread", summed=True, counted=True)
+#: Their lines in the table of an algorithm, whose methods of these names, at the sites, are the functions here.
+STEPS = {
+    UPDATE: Step(
+        Schema(
+            may_be_empty=True,
+            centroids="k d",
+            counts=counts("k", minimum=1),
+            cluster=index("k", less_than="K"),
+            inertia=real("", minimum=0),
+        ),
+        "update",
+        summed=True,
+        counted=True,
+    ),
+    SPREAD: Step(GROUPS, "spread", summed=True, counted=True),
+}
+
+
+def update(task: Task, rows: SiteRows) -> Message:
+    """Compute the site's part of one update of the centroids: `centroids`, `counts`, `cluster`, `inertia`."""
+    return rows.update(task.arrays["centroids"])._asdict()
 
 
 def spread(task: Task, rows: SiteRows) -> Message:
@@ -48,10 +74,10 @@ def spread(task: Task, rows: SiteRows) -> Message:
     return rounded_spread(rows.spread(solutions), rows.context.round_counts, rows.context.min_count)
 
 
-#: Updates of the proposals side by side, and of the best of them afterwards.
-_SIDE_BY_SIDE, _AFTERWARDS = 3, 5
+#: Updates of a proposal at most.
+_OF_A_PROPOSAL = 4
 
-#: An attempt that lowers the mean squared distance by less is the last.
+#: A proposal that lowers the mean squared distance by less has failed.
 _WORTH = 1e-4
 
 
@@ -61,26 +87,38 @@ class Refinement(State):
 
     Attributes:
         centroids: the best solution so far (k, d).
-        updates: left before the solutions are compared.
+        updates: left of the solution under way.
         attempts: left.
-        compares: whether the solutions under way are the proposals of an attempt.
-        before: mean squared distance at the start of the attempt.
-        best: the same of the best solution so far.
-        totals: its own; None at the start.
+        best: mean squared distance of the best solution so far.
+        counts: its rows by cluster (k,); None at the start.
+        last: mean squared distance of the solution under way before its last update.
+        before: that of the best solution when proposals were made last.
+        totals: what they are made of; None before the first.
+        tried: how many of them were tried.
     """
 
     centroids: FloatArray
     updates: int
     attempts: int
-    compares: bool = False
-    before: float = np.inf
     best: float = np.inf
+    counts: IntArray | None = None
+    last: float = np.inf
+    before: float = np.inf
     totals: split_merge.Totals | None = None
+    tried: int = 0
 
     @property
     def diagnostics(self) -> dict[str, float]:
         """Return plain numbers about where it stands."""
         return {"mean_square": self.best, "attempts_left": float(self.attempts)} if self.best < np.inf else {}
+
+    def judged(self, solution: FloatArray, value: float, counts: IntArray) -> "Refinement":
+        """Return the state that keeps a solution (k, d) if its mean squared distance is the least so far."""
+        return replace(self, centroids=solution, best=value, counts=counts) if value < self.best else self
+
+    @property
+    def _succeeded(self) -> bool:
+        return self.best < self.before * (1 - _WORTH) or self.before == np.inf
 
 
 def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[split_merge.Totals]:
@@ -98,25 +136,39 @@ def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[
     return found
 
 
-def advanced(state: Refinement, task: Message, replies: Sequence[Message]) -> tuple[Refinement, list[FloatArray]]:
-    """Return the state after the replies to a task, and the solutions to ask about next; none at the end."""
-    solutions = unstack(task)
-    known = totals(solutions, replies)
-    values = [split_merge.mean_square(solution, total) for solution, total in zip(solutions, known, strict=True)]
-    at = int(np.argmin(values))
-    if values[at] < state.best:
-        state = replace(state, best=values[at], centroids=solutions[at], totals=known[at])
-    if state.updates > 0 and any(not np.array_equal(t.means, s) for s, t in zip(solutions, known, strict=True)):
-        return replace(state, updates=state.updates - 1), [total.means for total in known]
-    if state.compares:
-        state = replace(state, updates=_AFTERWARDS - 1, compares=False)
-        return state, [known[at].means]
-    worth = not state.before < np.inf or state.best < state.before * (1 - _WORTH)
-    own = state.totals
-    if own is None or not (state.attempts and worth):
-        return state, []
-    state = replace(state, updates=_SIDE_BY_SIDE, attempts=state.attempts - 1, compares=True, before=state.best)
-    return state, split_merge.proposals(own)
+def advanced(
+    state: Refinement, step: str, task: Message, replies: Collection[Message]
+) -> tuple[Refinement, str, Message]:
+    """Return the state after the replies to a task, and the step and the task of what is asked next; an empty task at the end."""
+    if step == SPREAD:
+        (solution,) = unstack(task)
+        (own,) = totals([solution], list(replies))
+        state = state.judged(solution, split_merge.mean_square(solution, own), own.counts)
+        return _next_proposal(replace(state, attempts=state.attempts - 1, before=state.best, totals=own, tried=0))
+    solution = task["centroids"]
+    means, behind = lloyd_merge(solution, replies), rows_behind(len(solution), replies)
+    value = float(np.sum(stacked(replies, "inertia")) / behind.sum()) if behind.any() else np.inf
+    # Infinite for the first value of a proposal, which has none before it.
+    gain = state.last - value
+    hopeless = state.updates > 0 and value - state.updates * gain > state.before
+    state = replace(state.judged(solution, value, behind), last=value)
+    if state.updates and not hopeless and not np.array_equal(solution, means):
+        state = replace(state, updates=state.updates - 1)
+        describes = state.attempts and not state.updates and state._succeeded
+        return (state, SPREAD, stack([means])) if describes else (state, UPDATE, {"centroids": means})
+    if not state._succeeded:
+        return _next_proposal(state)
+    return state, SPREAD, stack([state.centroids]) if state.attempts else {}
+
+
+def _next_proposal(state: Refinement) -> tuple[Refinement, str, Message]:
+    """Return what `advanced` does, with the next of the proposals; the end where there is none, or no attempt is left."""
+    assert state.totals is not None
+    proposals = split_merge.proposals(state.totals)
+    if state.tried == len(proposals):
+        return state, UPDATE, {}
+    solution, state = proposals[state.tried], replace(state, tried=state.tried + 1)
+    return replace(state, updates=_OF_A_PROPOSAL, last=np.inf), UPDATE, {"centroids": solution}
 
 
 def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: robust.Rule = robust.PLAIN) -> FloatArray:

@@ -9,8 +9,8 @@ from conftest import LATE, SITES
 
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.federation.refinement import SPREAD
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import SPREAD, UPDATE
 from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation.masking import KEYS_ARRAY, KeyTable

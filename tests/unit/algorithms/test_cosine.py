@@ -12,7 +12,8 @@ from flareclust._foundation.typing import never_abort
 from flareclust.core.scaling import of_length_one, without_direction
 from flareclust.engines.late_sites import place
 from flareclust.evaluation import metrics
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol import registry

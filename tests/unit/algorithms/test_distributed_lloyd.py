@@ -18,8 +18,8 @@ from flareclust.aggregators.lloyd import LloydAggregator
 from flareclust.data.datasets import load
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.federation.refinement import lloyd_merge
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE, lloyd_merge
 from flareclust.protocol import batch as batches
 from flareclust.protocol.outcome import Outcome
 from flareclust.protocol.registry import get

@@ -16,7 +16,7 @@ from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place
 from flareclust.evaluation import metrics
 from flareclust.executors.kprototypes import KPrototypesExecutor
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.protocol import registry
 from flareclust.protocol.rows import SiteContext
 from flareclust.protocol.task import StepName, Task

@@ -18,7 +18,8 @@ from flareclust.core.missing.gaps import complete
 from flareclust.data.tables import Table
 from flareclust.engines.late_sites import place
 from flareclust.evaluation.scores import score_sums, stack
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.protocol import registry
 from flareclust.protocol.task import Task
 from tests.paths import ROOT

@@ -11,8 +11,8 @@ from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.gmm import EXPECTATION, FIT_DIAGONAL
-from flareclust.executors.lloyd import UPDATE
 from flareclust.federation.executor import ClusteringExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession
 from flareclust.protocol.registry import algorithms, get

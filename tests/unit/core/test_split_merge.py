@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flareclust.core.lloyd import assign, lloyd
-from flareclust.core.split_merge import _MOST_PROPOSALS, Totals, mean_square, proposals
+from flareclust.core.lloyd import assign, kmeans, lloyd
+from flareclust.core.split_merge import Totals, mean_square, proposals, search
 from tests.examples import examples
 
 
@@ -78,7 +78,7 @@ def test_the_mean_square_is_that_of_the_rows_and_proposals_are_different_solutio
     totals = totals_of(X, centroids)
     assert mean_square(centroids, totals) == pytest.approx(assign(X, centroids)[1].mean())
     found = proposals(totals)
-    assert len(found) <= _MOST_PROPOSALS
+    assert len(found) <= 3
     assert all(one.shape == (k, d) and np.isfinite(one).all() for one in found)
     assert len({one.tobytes() for one in found}) == len(found)
 
@@ -92,3 +92,24 @@ def test_a_move_leads_out_of_a_local_optimum() -> None:
     optimum = assign(X, lloyd(X, centers).centroids)[1].sum()
     assert assign(X, stuck)[1].sum() > 2 * optimum
     assert best == pytest.approx(optimum)
+
+
+def test_a_pair_that_costs_more_than_the_split_can_gain_is_not_joined() -> None:
+    means, within = np.array([[0.0], [10.0], [20.0]]), np.array([[99.0], [1.0], [1.0]])
+    counts = np.array([2, 2, 2])  # joining the second and third adds 2 * 2 / 4 * 10^2 = 100
+    assert proposals(Totals(counts, means, within)) == []
+    assert len(proposals(Totals(counts, means, within * [[1.1], [1.0], [1.0]]))) == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_search_leaves_a_local_optimum(seed: int) -> None:
+    """Two centroids in one of six clusters and one between two: updates do not part these, moves do."""
+    rng = np.random.default_rng(seed)
+    centers = 30.0 * np.arange(6)[:, None] * [1.0, 0.3]
+    X = np.repeat(centers, 40, axis=0) + rng.normal(size=(240, 2))
+    weights = rng.uniform(1, 3, 240)
+    start = np.concatenate([centers[:1] - 1, centers[:1] + 1, centers[1:4], centers[4:].mean(axis=0, keepdims=True)])
+    stuck = lloyd(X, start, weights=weights, tol=0.0)
+    best = kmeans(X, 6, rng, weights=weights, n_init=20)
+    assert stuck.inertia > 10 * best.inertia
+    assert search(X, weights, start).inertia == pytest.approx(best.inertia, rel=1e-9)

@@ -19,9 +19,10 @@ from flareclust.data.labels import LABELS_FILE, read_labels
 from flareclust.evaluation.scores import stack
 from flareclust.executors.feca import FeCAExecutor
 from flareclust.executors.gmm import GMMExecutor
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.portfolio import PortfolioExecutor
 from flareclust.federation.aggregator import unpack
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.job_folder import TRACEBACK_FILE
 from flareclust.privacy.job_sums import SECURE_SUMS, SecureSums
 from flareclust.privacy.policy import Policy

@@ -16,9 +16,10 @@ from flareclust._foundation.errors import Refusal
 from flareclust.core.part_kmeans import _kmeans
 from flareclust.data import file_formats
 from flareclust.data.labels import LABELS_FILE
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
 from flareclust.executors.pooled import PooledExecutor
 from flareclust.federation.aggregator import unpack
+from flareclust.federation.refinement import UPDATE
 from flareclust.protocol.schema import SECONDS
 from flareclust.protocol.task import StepName
 from flareclust.sites import cluster as site_cluster

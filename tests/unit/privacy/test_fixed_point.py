@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import FRACTION, RANGE, WORDS
 from flareclust.privacy.secure_aggregation.totals import MOST_SITES, Layout

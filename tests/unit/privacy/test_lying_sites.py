@@ -12,8 +12,8 @@ from flareclust.aggregators.portfolio import _MEMBERS
 from flareclust.core import clusterers
 from flareclust.core.robust import USUAL_CAP, Rule
 from flareclust.evaluation.scores import stack, unstack
-from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions
+from flareclust.federation.refinement import UPDATE
 from flareclust.preparation import settings
 from flareclust.protocol import registry
 from flareclust.protocol.rounds import Round

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import Message, never_abort
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.secure_aggregation import fixed_point
 from flareclust.privacy.secure_aggregation.fixed_point import WORDS, Words
 from flareclust.privacy.secure_aggregation.identity import SignedKey

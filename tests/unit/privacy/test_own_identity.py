@@ -17,7 +17,8 @@ from nvflare.lighter.utils import generate_cert, generate_keys, serialize_cert
 from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point

@@ -11,7 +11,7 @@ from scipy.spatial import cKDTree
 from flareclust._foundation.errors import Refusal
 from flareclust.engines.inprocess import SimulatedSite, answered
 from flareclust.evaluation.scores import stack
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.schema import SECONDS

@@ -13,7 +13,7 @@ from flareclust.core import assessment
 from flareclust.core.disclosure import factor, rounded
 from flareclust.engines.inprocess import SimulatedSite, answered, run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy import session
 from flareclust.privacy.enforcement import PolicyEnforcer, Request
 from flareclust.privacy.job_folder import RequestLog

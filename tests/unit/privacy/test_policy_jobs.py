@@ -7,7 +7,7 @@ from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.preparation import alignment
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.session import SiteSession

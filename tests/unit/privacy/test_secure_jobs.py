@@ -11,8 +11,7 @@ from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import Message
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import UPDATE
-from flareclust.federation.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD, UPDATE
 from flareclust.federation.server import ServerJob
 from flareclust.platform.job import build_job
 from flareclust.platform.simulator import run_simulator
@@ -192,8 +191,7 @@ def test_server_and_sites_agree_on_what_adds_up() -> None:
     steps = get("portfolio").executor_class().job_steps()
     assert {name for name, step in steps.items() if step.maskable} == {
         *COLUMNS,
-        SPREAD,
-        counts_of(SPREAD),
+        *SUMS,
         StepName.SCORE,
         StepName.ASSESS,
         *(

@@ -15,8 +15,8 @@ from flareclust._foundation.errors import FlareclustError, Refusal, UserError
 from flareclust._foundation.typing import Message, never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.federation.refinement import SPREAD
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import SPREAD, UPDATE
 from flareclust.platform.job import build_job, export_job
 from flareclust.privacy.job_sums import SecureSums
 from flareclust.privacy.policy import Policy

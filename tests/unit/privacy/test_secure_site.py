@@ -9,8 +9,8 @@ from flareclust._foundation.errors import JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import run_inprocess
-from flareclust.executors.lloyd import UPDATE, LloydExecutor
-from flareclust.federation.refinement import SPREAD
+from flareclust.executors.lloyd import LloydExecutor
+from flareclust.federation.refinement import SPREAD, UPDATE
 from flareclust.preparation import alignment
 from flareclust.privacy.policy import DifferentialPrivacy, Policy
 from flareclust.privacy.secure_aggregation.masking import (

@@ -13,9 +13,8 @@ from flareclust._foundation.typing import FloatArray, Message, never_abort
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
-from flareclust.executors.lloyd import UPDATE
 from flareclust.federation import FederationOptions, run_federation
-from flareclust.federation.refinement import SPREAD
+from flareclust.federation.refinement import SPREAD, UPDATE
 from flareclust.federation.server import ServerJob
 from flareclust.privacy.policy import Policy
 from flareclust.privacy.secure_aggregation import fixed_point

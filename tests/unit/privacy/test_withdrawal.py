@@ -7,7 +7,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust.core.microaggregation import microaggregate
 from flareclust.data.tables import Table
 from flareclust.engines.inprocess import SimulatedSite, answered
-from flareclust.executors.lloyd import UPDATE
+from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import Task
