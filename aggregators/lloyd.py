@@ -135,9 +135,7 @@ class LloydAggregator(ClusteringAggregator):
 def check_judges_nobody(rule: robust.Rule) -> None:
     """Raise UserError where a robust rule needs the replies of single sites, which secure sums hide."""
     if rule.judges:
-        raise UserError(
-            "robust and cap judge single sites, whose sums nobody sees with secure_sums; set one or the other"
-        )
+        raise UserError("robust and cap judge single sites, whose sums nobody sees with secure_sums; set one of them")
 
 
 def updated(

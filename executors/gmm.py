@@ -120,9 +120,7 @@ class _Sums(Schema):
         k, d = sums["shifts"].shape
         kinds = [kind for kind in get_args(mixtures.Covariance) if mixtures.n_second_moments(kind, k, d) == sizes["t"]]
         if not any(mixtures.possible(sums["weights"], sums["shifts"], sums["m2"], kind) for kind in kinds):
-            raise BadMessage(
-                "m2: less than 0, or than shifts and weights of rows have; expected sums over the same rows"
-            )
+            raise BadMessage("m2: less than 0, or than shifts and weights of rows have; expected sums of the same rows")
 
 
 #: Shifts are by column: the zeros of components that are not described are no row of zeros.
@@ -199,12 +197,12 @@ class GMMExecutor(ClusteringExecutor):
 
     def labels(self, task: Task, rows: SiteRows) -> IntArray:
         """Return the component (n,) of the largest responsibility of each row."""
-        return mixtures.most_likely(rows.X, mixtures.received_mixture(task.arrays, self.params.covariance))
+        return mixtures.most_likely(rows.X, mixtures.received_mixture(task.arrays, self.params.covariance))[0]
 
     def details(self, task: Task, rows: SiteRows) -> dict[str, FloatArray]:
         """Return the probability of each row's component, and the logarithm of the mixture's density at the row."""
         mixture = mixtures.received_mixture(task.arrays, self.params.covariance)
-        return dict(zip(mixtures.CERTAINTY, mixtures.certainty(rows.X, mixture), strict=True))
+        return dict(zip(mixtures.CERTAINTY, mixtures.most_likely(rows.X, mixture)[1:], strict=True))
 
     def _described(self, rows: SiteRows) -> dict[str, Any]:
         """Return what decides which components are described; groups of a policy are equal rows that hide their rows."""

@@ -268,6 +268,9 @@ _ASSIGN: Mapping[str, Option] = {
         "",
         envvar="FLARECLUST_SALT",
     ),
+    "outliers": Option(
+        float, "Of gmm and dp-gmm, the expected share of outliers, such as 0.01: a column of labels.csv."
+    ),
     "out": Option(Path, "With --data, folder for labels.csv and placed.html; by default the current one."),
 }
 

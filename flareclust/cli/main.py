@@ -209,6 +209,7 @@ def _assign(
     schema: Path | None,
     new_rows: bool,
     salt: str,
+    outliers: float | None,
     out: Path | None,
     **asked: Any,
 ) -> None:
@@ -222,9 +223,9 @@ def _assign(
             "--schema is for a file that is here, and says which columns are features; leave out --kit and --columns"
         )
     if kit is not None:
-        if out is not None:
+        if out is not None or outliers is not None:
             raise UserError(
-                "--out is for a file that is here (--data); with --kit labels stay at the site, in the folder of the job, so leave it out"
+                "--out and --outliers are for a file that is here (--data); with --kit labels stay at the site: leave them out"
             )
         from flareclust.engines.late_jobs import place_at, placed_rows
         from flareclust.engines.late_sites import read_finished, row_name_of
@@ -239,7 +240,7 @@ def _assign(
     from flareclust.experiment.reports.placed import PAGE, placed_page
     from flareclust.experiment.tables.late_rows import moved_in, notes_on, place_file
 
-    placed_file = place_file(result, data, site, columns, salt, schema, new_rows=new_rows)
+    placed_file = place_file(result, data, site, columns, salt, schema, new_rows=new_rows, outliers=outliers)
     labels, _, table, id_name, row_name = placed_file
     for note in table.rows_read.notes(row_name).values():
         say(note)
@@ -249,6 +250,11 @@ def _assign(
             raise UserError(f"{out / LABELS_FILE} is there and is none of ours; say --out FOLDER")
         write_labels(out, labels, None if id_name is None else table.ids, id_name, details=placed_file.details)
         notes, (moved, date) = notes_on(result, table), moved_in(result, site, table, labels)
+        if outliers is not None:
+            n, expected = int(sum(placed_file.details["outlier"])), outliers * len(labels)
+            notes.append(
+                f"{n:,} of {len(labels):,} {row_name} are outliers, {expected:,.1f} expected; labels.csv names them"
+            )
         if moved is not None:
             with write_atomically(out / PAGE) as file:
                 file.write(placed_page(moved, data.name, len(labels), date, notes))

@@ -226,9 +226,7 @@ def _checked(points: ArrayLike, cluster: ArrayLike, phi: str) -> tuple[FloatArra
     labels = as_labels(cluster, len(values), len(values))
     sizes, first = np.bincount(labels), np.unique(labels, return_index=True)[1]
     if not sizes.all():
-        raise UserError(
-            f"cluster must hold every number from 0 to {len(sizes) - 1}; {int(sizes.argmin())} has no point"
-        )
+        raise UserError(f"cluster must hold all numbers from 0 to {len(sizes) - 1}; {int(sizes.argmin())} has no point")
     known = ~np.isnan(values)
     if (known != known[first][labels]).any():
         raise UserError("all points of a cluster must know the same columns, those of its site")

@@ -178,9 +178,7 @@ def expectation(
         among = mixture.of(reported)
         found, most, most_alike = _sums(X, copies, counted, prepare(among), aborted)
         if not math.isfinite(found.log_likelihood):
-            raise Refusal(
-                "was sent a mixture in which rows have no density, because they are too far from all components"
-            )
+            raise Refusal("was sent a mixture in which rows have no density, as they are too far from all components")
         slack = _ALMOST * np.maximum(least * most, 2.0 * most_alike) if least else np.zeros(len(reported))
         keep = (found.weights >= slack) & (found.weights >= least_weight)
         if known is not None and least and keep.all():
@@ -255,12 +253,16 @@ def shares_in(X: FloatArray, mixture: Prepared) -> tuple[FloatArray, FloatArray]
     return found, likelihood
 
 
-def most_likely(X: FloatArray, mixture: Mixture) -> IntArray:
-    """Return the component of the largest responsibility of each row (n,), the first of equals; raise BadMessage for no mixture."""
-    prepared, labels = prepare(mixture), np.empty(len(X), np.int64)
+def most_likely(X: FloatArray, mixture: Mixture) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the component of the largest responsibility of each row (n,), the first of equals, and what `CERTAINTY` says of it.
+
+    That is the responsibility (n,), and the logarithm of the density at the row (n,). Raise BadMessage for no mixture.
+    """
+    prepared, labels, (largest, density) = prepare(mixture), np.empty(len(X), np.int64), np.empty((2, len(X)))
     for part in pieces(len(X), X.shape[1] + len(mixture.means)):
-        labels[part] = shares_in(X[part], prepared)[0].argmax(axis=1)
-    return labels
+        shares, density[part] = shares_in(X[part], prepared)
+        labels[part], largest[part] = shares.argmax(axis=1), shares.max(axis=1)
+    return labels, largest, density
 
 
 def inverses(mixture: Mixture) -> FloatArray:
@@ -281,15 +283,6 @@ def distances(X: FloatArray, mixture: Mixture) -> FloatArray:
         with one_thread():
             found[:, c] = np.linalg.norm((X - mean) * own if own.ndim == 1 else (X - mean) @ own.T, axis=1)
     return found
-
-
-def certainty(X: FloatArray, mixture: Mixture) -> tuple[FloatArray, FloatArray]:
-    """Return the largest responsibility of each row (n,), and the logarithm of the density there (n,); BadMessage for no mixture."""
-    prepared, largest, density = prepare(mixture), np.empty(len(X)), np.empty(len(X))
-    for part in pieces(len(X), X.shape[1] + len(mixture.means)):
-        shares, density[part] = shares_in(X[part], prepared)
-        largest[part] = shares.max(axis=1)
-    return largest, density
 
 
 def n_second_moments(covariance: Covariance, k: int, d: int) -> int:
@@ -441,8 +434,25 @@ def drawn_rows(
     return np.ascontiguousarray(np.concatenate(parts))
 
 
-#: How many rows are drawn from mixtures: as many as there are, within these bounds.
-_LEAST_DRAWN, _MOST_DRAWN = 2000, 20_000
+def outlier_level(mixture: Mixture, share: float) -> float:
+    """Return the log density below which a row that is drawn from a mixture is with a probability of `share`.
+
+    It is that of 100,000 rows, of each component as many as its weight says, from a generator that is always the same: the same level at
+    every site, and of the same rows whatever the scale of the columns. Raise BadMessage for no mixture.
+    """
+    prepared, rng, densities = prepare(mixture), np.random.default_rng(0), list[FloatArray]()
+    ends = np.rint(np.cumsum(mixture.weights) / mixture.weights.sum() * _DRAWN_FOR_LEVEL).astype(np.int64)
+    for mean, own, n in zip(mixture.means, mixture.factors, np.diff(ends, prepend=0), strict=True):
+        for part in pieces(int(n), sum(mixture.means.shape)):
+            normal = rng.normal(size=(part.stop - part.start, len(mean)))
+            with one_thread():
+                drawn = mean + (normal * own if own.ndim == 1 else normal @ own.T)
+            densities.append(shares_in(drawn, prepared)[1])
+    return float(np.quantile(np.concatenate(densities), share))
+
+
+#: How many rows are drawn from mixtures: as many as there are, within these bounds, and for the level of outliers.
+_LEAST_DRAWN, _MOST_DRAWN, _DRAWN_FOR_LEVEL = 2000, 20_000, 100_000
 
 #: Deviations of fewer rows are not sent.
 _FEW = 3
@@ -472,9 +482,7 @@ def _rows_and_mixture(X: ArrayLike, arrays: Message) -> tuple[FloatArray, Prepar
         raise UserError(f"expected the arrays of a Gaussian mixture, got none called {' and '.join(missing)}")
     covariances, means = arrays["covariances"], arrays["centroids"]
     if rows.shape[1] != means.shape[1]:
-        raise UserError(
-            f"X has {rows.shape[1]} columns where the mixture has {means.shape[1]}; give both the same columns"
-        )
+        raise UserError(f"X has {rows.shape[1]} columns where the mixture has {means.shape[1]}; give both the same")
     try:
         with one_thread():
             factors = np.sqrt(covariances) if covariances.ndim == 2 else np.linalg.cholesky(covariances)

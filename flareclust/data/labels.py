@@ -68,9 +68,7 @@ def is_labels_file(path: Path) -> bool:
         return True
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
         cells = next(csv.reader(file), [])
-    between = cells[1:-1]
-    if tuple(between[-len(CERTAINTY) :]) == CERTAINTY:
-        between = between[: -len(CERTAINTY)]
+    between = [name for name in cells[1:-1] if name not in (*CERTAINTY, "outlier")]
     return len(cells) > 1 and (cells[0], cells[-1]) == _HEADER and len(between) < 2
 
 

@@ -219,9 +219,7 @@ class Query:
         text = _first_line(getattr(error, "orig", None) or error)
         why = "" if secret and secret in text else f" ({text})"
         url = self._url().set(query={}).render_as_string(hide_password=True)
-        return DatabaseUnusable(
-            f"{url} cannot be reached, or refuses the account{why}; look at the address and the password"
-        )
+        return DatabaseUnusable(f"{url} cannot be reached, or refuses the account{why}; look at address and password")
 
 
 class _Columns:

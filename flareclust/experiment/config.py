@@ -340,9 +340,7 @@ def query_of(place: str, query: str | None, password: str | None) -> Query | Non
         return None
     require("sql", "a database (sql+...)")
     if query is None:
-        raise UserError(
-            "a database needs a query; give the SELECT, or the file NAME.sql that has it (--query, or query=)"
-        )
+        raise UserError("a database needs a query; give the SELECT, or the file NAME.sql with it (--query, or query=)")
     try:
         return Query.of(place, query, Path(), password)
     except UserError as error:

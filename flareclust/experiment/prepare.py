@@ -152,9 +152,7 @@ class PocSites:
     def __call__(self, asked: RowsAsked) -> Prepared:
         """Return the sites, and which rows of the data set they have; UserError also where columns are asked for."""
         if asked.columns is not None:
-            raise UserError(
-                "the sites of a POC say which columns they use, in local/flareclust.yaml; leave out --columns"
-            )
+            raise UserError("sites of a POC say which columns they use, in local/flareclust.yaml; leave out --columns")
         there = self.there
         like = replace(asked, engine="inprocess", data=there.data, partition=there.partition, n_sites=there.n_sites)
         like = replace(like, seed=there.seed, table_schema=there.schema)

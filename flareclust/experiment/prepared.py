@@ -106,9 +106,7 @@ def check_directions(prepared: Prepared) -> None:
         if none.any():
             problems.append(f"{site}: {int(none.sum())} rows hold zeros only, first in row {int(none.argmax()) + 1}")
     if problems:
-        raise UserError(
-            f"{'; '.join(problems)}; such rows have no direction, so leave them out, or take metric=euclidean"
-        )
+        raise UserError(f"{'; '.join(problems)}; such rows have no direction: leave them out, or take metric=euclidean")
 
 
 def tables_of(prepared: Prepared, *, skip_unreadable: bool = False, gaps: bool = True) -> dict[str, Table]:

@@ -145,9 +145,7 @@ def _moments(
         replies = _ask(exchanges, asked, job, StepName.OUTCOME_SUMS, form, {})
         rows, total, squares = (sum(reply[name] for reply in replies.values()) for name in ("rows", "total", "squares"))
         if before is not None and not np.array_equal(before, rows):
-            raise JobFailed(
-                "sites sent other numbers of rows when they were asked again, so their sums do not go together"
-            )
+            raise JobFailed("sites sent other numbers of rows when they were asked again, so sums do not go together")
         before = rows
         if not np.any(rows):
             alike = ", or its values are all alike in each group of a policy" * bool(_adjusted(replies))

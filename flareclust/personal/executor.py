@@ -167,9 +167,7 @@ class FedAvgExecutor(ClusteringExecutor):
         learner, model, _ = self._received(task, rows)
         train, _ = _halves(rows.X)
         if not self._trainable(train, rows.context):
-            raise Refusal(
-                "was asked for the loss of rows that it does not train with, since they are fewer than min_count"
-            )
+            raise Refusal("was asked for the loss of rows it does not train with, since they are fewer than min_count")
         loss = learner.losses(model, learner.hold([train]))[0, 0]
         if not np.isfinite(loss):
             raise Refusal(f"cannot be selected: the loss of the model on its rows {NOT_FINITE}")

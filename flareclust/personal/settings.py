@@ -125,9 +125,7 @@ class PersonalSettings(_TrainingSettings):
         if self.engine == "simulator" and self.method == "local":
             raise UserError("local runs in this process only; leave out the engine, or use another method")
         if self.engine == "simulator" and self.method == "ifca" and self.averaging == "gradients":
-            raise UserError(
-                "gradients are averaged in this process only; leave out the engine, or use averaging=models"
-            )
+            raise UserError("gradients are averaged in this process only; leave engine out, or use averaging=models")
         if self.engine == "inprocess" and self.min_sites is not None:
             raise UserError("min_sites is for jobs, whose sites can be lost; leave it out, or use engine=simulator")
         return self
@@ -216,7 +214,5 @@ class ExportSettings(_TrainingSettings):
         check_fewer(self.per_round, self.candidates, [count])
         for setting, value in (("k", self.k), ("min_sites", self.min_sites)):
             if value is not None and value > count:
-                raise UserError(
-                    f"{setting} is {value}, more than the {count} sites named; use a smaller one, or name more"
-                )
+                raise UserError(f"{setting} is {value}, more than the {count} sites named; lower it, or name more")
         return self

@@ -104,9 +104,7 @@ def back_up(archive: Path, paths: Sequence[Path], *, state: bool = True) -> list
     if archive.is_dir():
         raise UserError(f"{archive} is a folder; name a file in it for the backup")
     if not archive.absolute().parent.is_dir():
-        raise UserError(
-            f"{archive.absolute().parent} is no folder; make it first, or name another place for the backup"
-        )
+        raise UserError(f"{archive.absolute().parent} is no folder; make it, or name another place for the backup")
     skipped = {archive.resolve(), archive.with_name(f"{archive.name}.part").resolve()}
     with suppress(RuntimeError):  # no home folder, so no state
         skipped.add(state_folder().resolve() / _LOCKS)

@@ -43,7 +43,7 @@ def assign_rows(arrays: Mapping[str, Array], X: FloatArray) -> IntArray:
         return assign(X, centroids)[0]  # which says what is wrong
     rows = as_clustered(arrays, X)
     if (mixture := mixture_of(arrays)) is not None:
-        return most_likely(np.ascontiguousarray(rows), mixture)
+        return most_likely(np.ascontiguousarray(rows), mixture)[0]
     if REPRESENTATIVES in arrays:
         return of_nearest_representative(arrays, rows)
     labels = assign(rows, as_clustered(arrays, centroids))[0]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core import mixtures
 from flareclust.core.kernels import two_nearest
@@ -41,6 +42,7 @@ class _Placements:
         log_density: the logarithm of a mixture's density at the row (n,), in the space of the distances; else None.
         threshold: distance from the nearest centroid beyond which a row is far from it (n,); None where it is not known.
         far: whether a row is beyond the threshold of every cluster, or without a direction (n,); None where these are not known.
+        outlier: whether a mixture's density at the row is below the level that was asked for (n,); None for none.
     """
 
     cluster: IntArray
@@ -52,27 +54,31 @@ class _Placements:
     log_density: FloatArray | None
     threshold: FloatArray | None
     far: BoolArray | None
+    outlier: BoolArray | None = None
 
     def table(self) -> dict[str, list[Any]]:
-        """Return a line per row, with None for what is not known of any.
-
-        A mixture has `probability` and `log_density`, other results `silhouette`.
-        """
-        nothing = [None] * len(self.cluster)
-        left_out = ("silhouette",) if self.silhouette is None else ("probability", "log_density")
-        columns = {name: values for name, values in vars(self).items() if name not in left_out}
-        return {name: nothing if values is None else values.tolist() for name, values in columns.items()}
+        """Return a line per row; the threshold and `far` are None where they are not known, and of other numbers there is no column."""
+        nothing = dict.fromkeys(("threshold", "far"), np.full(len(self.cluster), None))
+        columns = {name: nothing.get(name) if values is None else values for name, values in vars(self).items()}
+        return {name: values.tolist() for name, values in columns.items() if values is not None}
 
 
-def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None) -> _Placements:
+def placements(
+    arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArray | None, outliers: float | None = None
+) -> _Placements:
     """Return where complete rows (n, d), in the units of the data, are among the clusters of a result.
 
     The thresholds (k,) are those of `thresholds_of`, None where they are not known. Where clusters have representatives, distances
-    are to the nearest one of a cluster, and its reach is the threshold.
+    are to the nearest one of a cluster, and its reach is the threshold. `outliers` is the share of rows drawn from a mixture that are
+    called outliers; UserError where it is none, or there is no mixture.
     """
     mixture = mixture_of(arrays)
+    if outliers is not None and (mixture is None or not 0 < outliers <= 0.5):
+        of = "a result without covariances" if mixture is None else "one"
+        asked = "expected a share above 0 and up to 0.5 for a Gaussian mixture (gmm, dp-gmm)"
+        raise UserError(f"outliers: {asked}, such as 0.01; got {outliers!r} for {of}")
     if mixture is not None:
-        return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds)
+        return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds, outliers)
     if REPRESENTATIVES in arrays:
         return _among_representatives(arrays, X)
     cluster = assign_rows(arrays, X)
@@ -98,22 +104,23 @@ def placements(arrays: Mapping[str, Array], X: FloatArray, thresholds: FloatArra
     return _Placements(cluster, a, second, b, silhouette, None, None, threshold, far)
 
 
-def _among_components(rows: FloatArray, mixture: mixtures.Mixture, thresholds: FloatArray | None) -> _Placements:
+def _among_components(
+    rows: FloatArray, mixture: mixtures.Mixture, thresholds: FloatArray | None, outliers: float | None
+) -> _Placements:
     """Return where rows (n, d), in the units of the mixture, are among its components."""
     n, k, each = len(rows), len(mixture.means), np.arange(len(rows))
     distances = mixtures.distances(rows, mixture)
     densities = mixtures.log_scales(mixture) - distances**2 / 2
-    own = mixtures.most_likely(rows, mixture)
-    certain = mixtures.certainty(rows, mixture)
+    own, probability, density = mixtures.most_likely(rows, mixture)
     densities[each, own] = -np.inf
     second = densities.argmax(axis=1)
     a, b = distances[each, own], distances[each, second]
     if k == 1:
         second, b = np.full(n, -1), np.full(n, np.nan)
-    if thresholds is None:
-        return _Placements(own, a, second, b, None, *certain, None, None)
-    far = np.asarray((distances > thresholds).all(axis=1))
-    return _Placements(own, a, second, b, None, *certain, thresholds[own], far)
+    outlier = None if outliers is None else density < mixtures.outlier_level(mixture, outliers)
+    reach = None if thresholds is None else thresholds[own]
+    far = None if thresholds is None else np.asarray((distances > thresholds).all(axis=1))
+    return _Placements(own, a, second, b, None, probability, density, reach, far, outlier)
 
 
 def _among_representatives(arrays: Mapping[str, Array], X: FloatArray) -> _Placements:

@@ -370,9 +370,7 @@ def _limits(local: Path, site: str | None) -> tuple[DifferentialPrivacy, str]:
     """Return the limits of the policy in a folder `local`, and the site's name; UserError where it has none."""
     policy, kit = policy_of(local), local.absolute().parent
     if policy is None or policy.dp is None:
-        raise UserError(
-            f"the policy of {kit} has no differential_privacy, so there is no budget: flareclust site policy"
-        )
+        raise UserError(f"the policy of {kit} has no differential_privacy, so no budget: flareclust site policy")
     return policy.dp, site or kit.name
 
 

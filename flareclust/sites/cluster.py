@@ -305,9 +305,7 @@ class DaskParts(Parts):
                     raise Refusal(f"{_LOST}: no worker is left")
             return list(fetched.result())
         except KilledWorker:
-            _log.warning(
-                "several workers of the Dask cluster died one after the other; see their logs, and their memory"
-            )
+            _log.warning("several workers of the Dask cluster died one after the other; see their logs and memory")
             raise Refusal(f"{_LOST}: several of its workers died") from None
         except (CancelledError, OSError) as error:
             _log.warning("the scheduler of the Dask cluster is gone (%s)", type(error).__name__)

@@ -88,9 +88,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
         """
         details = bool((params or {}).get("details"))
         if self.gaps and details:
-            raise ValueError(
-                "this model is of sites with different columns, and has no details; leave out the parameter"
-            )
+            raise ValueError("this model is of sites with different columns, and has no details; leave them out")
         if self.gaps:
             return self._with_gaps(model_input, self.gaps)
         return self._details(model_input) if details else self._labels(*self._squared(model_input))

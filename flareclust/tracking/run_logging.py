@@ -230,9 +230,7 @@ def log_command(folder: Path, uri: str | None) -> str:
 def offer_alias(experiment: Experiment, run_id: str, alias: str, metric: str = METRIC) -> str:
     """Register the run's model and offer it the alias; return what came of it, in a sentence."""
     if experiment.register_as is None:
-        raise UserError(
-            "an alias needs a registered model: give the experiment register_as, the model's name in MLflow"
-        )
+        raise UserError("an alias needs a registered model: give the experiment register_as, its name in MLflow")
     with _opened(experiment) as tracker:
         version = tracker.register(run_id, experiment.register_as)
         decision = tracker.offer_alias(experiment.register_as, version, alias, metric)

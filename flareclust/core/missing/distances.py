@@ -116,9 +116,7 @@ def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntAr
     check_choice("phi", phi, PHIS)
     check_rows(centroids, "centroids")
     if X.shape[1] != centroids.shape[1]:
-        raise UserError(
-            f"centroids have {centroids.shape[1]} columns but X has {X.shape[1]}; give both the same columns"
-        )
+        raise UserError(f"centroids have {centroids.shape[1]} columns, X has {X.shape[1]}; give both the same columns")
     known = ~np.isnan(centroids)
     if not known.any():
         return np.full(len(X), -1, np.int64)

@@ -133,9 +133,7 @@ def optimal_centroids(rows: Sequence[ArrayLike], classes: Sequence[ArrayLike]) -
         (k*, d), a row for each class in ascending order; NaN where no site with rows of the class has the column.
     """
     if len(rows) != len(classes):
-        raise UserError(
-            f"expected rows and classes of the same sites, got rows of {len(rows)}, classes of {len(classes)}"
-        )
+        raise UserError(f"expected both of the same sites, got rows of {len(rows)}, classes of {len(classes)}")
     points = [as_points(f"rows of site {i + 1}", some) for i, some in enumerate(rows)]
     labels = [one_per_row(f"classes of site {i + 1}", some, len(points[i])) for i, some in enumerate(classes)]
     if sum(map(len, points)) == 0 or len({some.shape[1] for some in points}) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from flareclust._foundation.display import in_unit, measured
 from flareclust._foundation.typing import IntArray
-from flareclust.core.mixtures import certainty
+from flareclust.core.mixtures import most_likely
 from flareclust.evaluation import profile_words
 from flareclust.evaluation import selection as choice
 from flareclust.evaluation.noisy_profiles import FREE, NoisyProfiles
@@ -125,7 +125,7 @@ class Summary:
         if not result.sites:
             return "known at the sites only: labels.csv there" if result.engine in REMOTE else ""
         X = np.concatenate(list(result.sites.values()))
-        probability, _ = certainty(np.ascontiguousarray(as_clustered(arrays, filled(arrays, X))), mixture)
+        _, probability, _ = most_likely(np.ascontiguousarray(as_clustered(arrays, filled(arrays, X))), mixture)
         n = int(np.count_nonzero(probability < _CERTAIN))
         if self.floor and n < self.floor:
             return f"fewer than {self.floor}"

@@ -222,7 +222,7 @@ class Result:
             return partial.place_rows(self.algorithm, self.params, self.arrays, rows)
         return assign_rows({**self.arrays, "centroids": self.centroids}, self._complete(X))
 
-    def placements(self, X: object, far: float = FAR) -> Any:
+    def placements(self, X: object, far: float = FAR, outliers: float | None = None) -> Any:
         """Return where each row of X (n, d) is among the clusters, as a data frame (pandas, where it is installed).
 
         Columns: `cluster` (as `predict` says), `distance` to its centroid, `second` (the second nearest cluster; -1 for none) and
@@ -238,6 +238,8 @@ class Result:
             far: the threshold of a cluster is so many times the root mean square distance of its rows to its centroid, where the
                 run has a profile; else that of all rows. Both columns are None where the run disclosed neither. Of `gmm` it is so many
                 times the root of the number of columns.
+            outliers: of `gmm` and `dp-gmm`, such as 0.01: a column `outlier` says which rows are where the mixture is so thin that this share
+                of rows drawn from it would be there. Their clusters are the same.
 
         Of `tree` distances are to the nearest representative of a cluster, and the threshold is how far the cluster reaches from it,
         whatever `far` is.
@@ -245,7 +247,7 @@ class Result:
         A warning is logged of a column that seems to be in another unit than in the run.
 
         Raises:
-            UserError: X is not as `predict` takes it, `far` is not above 0, or sites had different columns.
+            UserError: X is not as `predict` takes it, `far` is not above 0, `outliers` is no share of a mixture, or sites had different columns.
         """
         if partial.is_partial(self.arrays):
             raise UserError(
@@ -254,7 +256,7 @@ class Result:
         rows, assessed = self._complete(X), (self.assessed or {}).get("rows")
         for note in columns_unlike_those_of(self.arrays, self.params, self.columns, rows, assessed):
             _log.warning("%s", note)
-        found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far))
+        found = placements({**self.arrays, "centroids": self.centroids}, rows, self.thresholds(far), outliers)
         return frame_of(found.table())
 
     def thresholds(self, far: float = FAR) -> FloatArray | None:

@@ -62,6 +62,7 @@ def place_file(
     schema: Path | None = None,
     *,
     new_rows: bool = False,
+    outliers: float | None = None,
 ) -> _PlacedFile:
     """Return where the rows of a late site's file belong.
 
@@ -72,6 +73,7 @@ def place_file(
             Where the sites had different columns, the late one may lack some.
         salt: the secret that the sites hashed the names of their columns with, if they did.
         new_rows: whether the site may have taken part, and these are rows that came later.
+        outliers: of a mixture, the share of rows drawn from it that are called outliers; then `details` have `outlier`.
         schema: the file with the federation's schema, by which and the mapping beside it the file is read; None for names.
 
     Raises:
@@ -89,7 +91,12 @@ def place_file(
             known, used = _agreed(schema, about, folder, partial=partial)
             table, id_name = replace(typed_file(file, known, None, outcome=False), schema=used), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
-        return _PlacedFile(*placed(folder, rows, site, new_rows=new_rows), table, id_name, row_name_of(about))
+        labels, details = placed(folder, rows, site, new_rows=new_rows)
+        if outliers is not None:
+            arrays = {**finished.arrays, "centroids": finished.centroids}
+            found = placements(arrays, filled(arrays, table.X), None, outliers).outlier
+            details = {**details, "outlier": np.asarray(found, dtype=np.float64)}
+        return _PlacedFile(labels, details, table, id_name, row_name_of(about))
     except UserError as error:
         own = None if (schema or columns) is not None else _setting(about, "table_schema")
         if own is None:

@@ -197,9 +197,7 @@ def bounds_of(bounds: Bounds, columns: tuple[str, ...] | None, d: int, hidden: f
         if pairs.ndim == 1:
             pairs = np.tile(pairs, (d, 1))
         if len(pairs) != d:
-            raise Refusal(
-                f"has bounds for {len(pairs)} columns and rows of {d}; give one pair for each, or one for all"
-            )
+            raise Refusal(f"has bounds for {len(pairs)} columns and rows of {d}; give a pair for each, or one for all")
     low, high = pairs[:, 0].copy(), pairs[:, 1].copy()
     with np.errstate(over="ignore"):
         diagonal = ((high - low) ** 2).sum()

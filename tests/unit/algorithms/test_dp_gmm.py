@@ -56,6 +56,8 @@ def test_a_result_has_a_mixture_and_rows_go_to_the_most_probable_component(kind,
     np.testing.assert_array_equal(result.labels, mixtures.responsibilities(X, arrays).argmax(axis=1))
     np.testing.assert_array_equal(result.predict(X), result.labels)
     assert {"probability", "log_density"} <= set(result.placements(X).columns)
+    far = np.concatenate([X[:200], np.full((1, 3), 1e3)])
+    assert result.placements(far, outliers=0.01)["outlier"].to_numpy()[-1]
     assert not {"bic", "log_likelihood"} & set(result.metrics)
     sure = np.sort(np.abs(result.centroids).max(axis=1))
     np.testing.assert_allclose(sure, 10, atol=3)

@@ -104,6 +104,39 @@ def test_a_late_site_of_a_mixture_gets_components_and_probabilities(command, tmp
     np.testing.assert_allclose(written[["probability", "log_density"]], placed[["probability", "log_density"]])
 
 
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_a_late_site_of_a_mixture_learns_which_rows_are_outliers(command, tmp_path, scale):
+    write(tmp_path / "all.csv", rows())
+    late = np.concatenate([rows(7), [[1e3, 1e3], [-1e3, 1e3]]])
+    write(tmp_path / "late.csv", late)
+    run = ("--k", "3", "--n-sites", "2", "--set", f"scale={scale}")
+    command("run", "gmm", "--data", "all.csv", *run, *FAST, "--out", "res")
+    asked = ("assign", "res", "--data", "late.csv", "--out", "labels", "--outliers", "0.1")
+    done, result = command(*asked), flareclust.run("gmm", data=tmp_path / "all.csv", k=3, n_sites=2, scale=scale)
+    expected = result.placements(late, outliers=0.1)["outlier"]
+    assert expected[-2:].all()
+    assert not expected.all()
+    assert (
+        f"{expected.sum()} of {len(late)} rows are outliers, {len(late) / 10:.1f} expected; labels.csv names them"
+        in " ".join(done.out.split())
+    )
+    written = pd.read_csv(tmp_path / "labels" / "labels.csv")
+    assert written.columns.tolist() == ["row", "probability", "log_density", "outlier", "label"]
+    np.testing.assert_array_equal(written["outlier"], expected)
+    np.testing.assert_array_equal(written["label"], result.predict(late))
+    assert command(*asked).code == 0, "a file with outliers is one of ours"
+
+
+def test_outliers_of_other_results_and_of_sites_elsewhere_are_refused(command, tmp_path):
+    write(tmp_path / "all.csv", rows())
+    command("run", "lloyd", "--data", "all.csv", "--k", "3", "--n-sites", "2", *FAST, "--out", "res")
+    of_means = command("assign", "res", "--data", "all.csv", "--out", "labels", "--outliers", "0.1")
+    assert (of_means.code, "for a Gaussian mixture" in of_means.err) == (2, True)
+    assert not (tmp_path / "labels").exists()
+    elsewhere = command("assign", "res", "--kit", "kit", "--outliers", "0.1")
+    assert (elsewhere.code, "leave them out" in " ".join(elsewhere.err.split())) == (2, True)
+
+
 def test_a_late_site_chooses_columns_by_name(command, tmp_path):
     write(tmp_path / "all.csv", rows())
     command("run", "feca", "--data", "all.csv", "--k", "3", "--n-sites", "2", *FAST, "--out", "res")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
+from scipy.stats import chi2, multivariate_normal
 
 from flareclust._foundation.errors import Aborted, BadMessage, Refusal, UserError
 from flareclust.core import mixtures
@@ -123,7 +123,7 @@ def test_the_steps_are_those_of_scikit_learn(kind, rng):
     arrays = {"centroids": mixture.means, "weights": mixture.weights, "covariances": mixture.covariances}
     np.testing.assert_allclose(mixtures.responsibilities(X, arrays), theirs.predict_proba(X), atol=1e-8)
     np.testing.assert_allclose(mixtures.log_densities(X, arrays), theirs.score_samples(X), atol=1e-8)
-    np.testing.assert_array_equal(mixtures.most_likely(X, mixture), theirs.predict(X))
+    np.testing.assert_array_equal(mixtures.most_likely(X, mixture)[0], theirs.predict(X))
     assert mixtures.n_parameters(kind, 3, 3) == theirs._n_parameters()
 
 
@@ -245,7 +245,7 @@ def test_what_is_no_mixture_is_refused_without_its_values(changed):
 def test_rows_infinitely_far_from_all_components_get_a_label_and_no_sums():
     mixture = Mixture(np.full(2, 0.5), np.array([[0.0], [1.0]]), np.full((2, 1), 1e-160))
     X = np.array([[1e10], [2e10], [3e10], [4e10]])
-    np.testing.assert_array_equal(mixtures.most_likely(X, mixture), np.zeros(4))
+    np.testing.assert_array_equal(mixtures.most_likely(X, mixture)[0], np.zeros(4))
     with pytest.raises(Refusal, match="no density"):
         mixtures.expectation(X, mixture, "diag")
 
@@ -271,3 +271,40 @@ def test_second_moments_travel_as_one_axis(kind, rng):
     sent = mixtures.packed(m2, kind)
     assert sent.shape == (mixtures.n_second_moments(kind, 3, 4),)
     np.testing.assert_array_equal(mixtures.unpacked(sent, kind, 3, 4), m2)
+
+
+@pytest.mark.parametrize("share", [0.001, 0.01, 0.3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_level_of_outliers_of_one_component_is_that_of_chi_squared(kind, share, rng):
+    """A row's squared Mahalanobis distance has a chi-squared distribution: its log density is below the level with that probability."""
+    mixture = a_mixture(1, 3, kind, rng)
+    at_the_mean = float(log_densities(mixture.means, mixture)[0, 0])
+    found = chi2(3).sf(2 * (at_the_mean - mixtures.outlier_level(mixture, share)))
+    assert found == pytest.approx(share, abs=5 * np.sqrt(share / mixtures._DRAWN_FOR_LEVEL))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_rows_of_a_mixture_as_many_as_asked_for_are_below_the_level(kind, rng):
+    mixture, n = a_mixture(4, 2, kind, rng), 200_000
+    covariances = mixture.covariances if mixture.factors.ndim == 3 else mixture.covariances[:, :, None] * np.eye(2)
+    counts = rng.multinomial(n, mixture.weights)
+    parts = [
+        rng.multivariate_normal(m, c, size)
+        for m, c, size in zip(mixture.means, covariances, counts.tolist(), strict=True)
+    ]
+    densities = logsumexp(log_densities(np.concatenate(parts), mixture), axis=1)
+    below = (densities < mixtures.outlier_level(mixture, 0.02)).mean()
+    assert below == pytest.approx(0.02, abs=5 * np.sqrt(0.02 * (1 / n + 1 / mixtures._DRAWN_FOR_LEVEL)))
+
+
+def test_in_other_units_the_level_is_that_of_the_same_rows(rng):
+    mixture, unit = a_mixture(3, 4, "full", rng), np.array([1e-3, 1.0, 7.0, 1e4])
+    other = Mixture(mixture.weights, mixture.means * unit, mixture.factors * unit[:, None])
+    expected = mixtures.outlier_level(mixture, 0.05) - np.log(unit).sum()
+    assert mixtures.outlier_level(other, 0.05) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_component_without_weight_has_no_part_in_the_level(rng):
+    both, faint = a_mixture(2, 2, "diag", rng), np.array([1.0, 1e-16])
+    level = mixtures.outlier_level(both._replace(weights=faint), 0.01)
+    assert level == pytest.approx(mixtures.outlier_level(both._replace(weights=np.ones(1)).of(np.array([0])), 0.01))

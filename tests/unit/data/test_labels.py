@@ -55,6 +55,22 @@ def test_what_an_algorithm_says_of_a_row_stands_before_its_label(tmp_path):
     assert is_labels_file(tmp_path / LABELS_FILE)
 
 
+@pytest.mark.parametrize(
+    ("header", "ours"),
+    [
+        ("row,id,probability,log_density,outlier,label", True),
+        ("row,probability,log_density,outlier,label", True),
+        ("row,id,label", True),
+        ("row,id,age,label", False),
+        ("row,id,age,probability,log_density,outlier,label", False),
+        ("row,id,probability,log_density,outlier", False),
+    ],
+)
+def test_a_file_of_ours_is_known_by_its_columns(tmp_path, header, ours):
+    (tmp_path / LABELS_FILE).write_text(header + "\n")
+    assert is_labels_file(tmp_path / LABELS_FILE) == ours
+
+
 @given(TEXTS)
 def test_whatever_the_ids_are_the_labels_are_read_back(tmp_path_factory, texts):
     folder, labels = tmp_path_factory.getbasetemp(), np.arange(len(texts))

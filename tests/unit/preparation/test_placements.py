@@ -145,3 +145,49 @@ def test_of_one_component_there_is_no_second():
     found = result.placements(ROWS[:3])
     assert found["probability"].tolist() == [1.0, 1.0, 1.0]
     assert found["second"].tolist() == [-1, -1, -1]
+
+
+PLANTED = np.array([[40.0, 40.0], [-30.0, -20.0], [0.0, 40.0], [75.0, 0.0]]) * [1, 1000]
+
+
+def two_lines(n, seed):
+    """Return rows of two stretched clusters (2 n, 2)."""
+    rng = np.random.default_rng(seed)
+    return np.concatenate([rng.normal(0, [9, 1], (n, 2)), rng.normal([0, 12], [9, 1], (n, 2))]) * [1, 1000]
+
+
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag"])
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_outliers_are_the_rows_where_a_mixture_is_thin(scale, covariance):
+    result = flareclust.run("gmm", two_lines(2000, 1), k=2, n_sites=2, scale=scale, covariance=covariance)
+    new = two_lines(20_000, 2)
+    found, without = result.placements(new, outliers=0.02), result.placements(new)
+    assert found["outlier"].mean() == pytest.approx(0.02, abs=0.006)
+    assert result.placements(PLANTED, outliers=0.02)["outlier"].all()
+    assert found.drop(columns="outlier").equals(without)
+    assert found.loc[found["outlier"], "log_density"].max() < found.loc[~found["outlier"], "log_density"].min()
+    alone = result.placements(new[found["outlier"].to_numpy()][:3], outliers=0.02)
+    assert alone["outlier"].all(), "which rows are outliers does not depend on the rows beside them"
+
+
+def test_scaled_columns_have_the_same_outliers():
+    rows, new = two_lines(500, 3), two_lines(2000, 4)
+    mixture = flareclust.run("gmm", rows, k=2, n_sites=2, scale="standard")
+    plain = {name: mixture.arrays[name] for name in ("weights", "covariances")}
+    plain |= {"centroids": mixture.centroids, "factors": np.linalg.cholesky(plain["covariances"])}
+    expected = placements(plain, new, None, 0.05).outlier
+    np.testing.assert_array_equal(mixture.placements(new, outliers=0.05)["outlier"], expected)
+
+
+@pytest.mark.parametrize("share", [0, -0.1, 0.51, 1, np.nan])
+def test_outliers_are_a_share_of_the_rows(share):
+    result = flareclust.run("gmm", ROWS, k=2, n_sites=2, scale="standard")
+    with pytest.raises(UserError, match=r"outliers: expected a share above 0 and up to 0\.5 .*got .* for one"):
+        result.placements(ROWS, outliers=share)
+
+
+@pytest.mark.parametrize("algorithm", ["lloyd", "tree"])
+def test_outliers_are_of_mixtures(algorithm):
+    result = flareclust.run(algorithm, ROWS, k=2, n_sites=2, scale="standard")
+    with pytest.raises(UserError, match=r"for a Gaussian mixture \(gmm, dp-gmm\).* got 0\.01 for a result without cov"):
+        result.placements(ROWS, outliers=0.01)
