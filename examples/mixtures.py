@@ -38,11 +38,9 @@ def main() -> None:
     tables = samples()
     sites = {laboratory: table.drop(columns="group") for laboratory, table in tables.items()}
     result = flareclust.run("gmm", sites, k=6, k_min=1, scale="standard")
-    for k, bic in enumerate(result.arrays["tried"], 1):
-        print(f"{k} components: BIC {bic:.0f}{' <- the least' if bic == result.arrays['tried'].min() else ''}")
-    for mean, weight, covariance in zip(
-        result.centroids, result.arrays["weights"], result.arrays["covariances"], strict=True
-    ):
+    for k, bic in enumerate(result.tried, 1):
+        print(f"{k} components: BIC {bic:.0f}{' <- the least' if bic == result.tried.min() else ''}")
+    for mean, weight, covariance in zip(result.centroids, result.weights, result.covariances, strict=True):
         deviations = np.sqrt(np.diag(covariance))
         together = covariance[0, 1] / deviations.prod()
         print(

@@ -168,9 +168,7 @@ def _leftovers() -> Iterator[_Finding]:
         yield _Finding("leftovers", "ok", "no folder of a run that was killed")
         return
     text = f"{len(found)} folder(s) of killed runs, with rows of their sites or a signed job: {', '.join(map(str, found[:3]))}"
-    yield _Finding(
-        "leftovers", "warn", text, "the next run in the simulator or at a server removes them, or remove them now"
-    )
+    yield _Finding("leftovers", "warn", text, "the next run in the simulator or at a server removes them, or do it now")
 
 
 def _plugins() -> Iterator[_Finding]:

@@ -252,9 +252,7 @@ def _findings(output: Output, rule: Rule, *, covered: bool) -> Iterator[Finding]
         yield from _of_noise(rule)
         return
     if rule.noise is not None:
-        yield Finding(
-            REVIEW, f"it has exact numbers of {rule.row_name} that are on this machine, which no noise covers"
-        )
+        yield Finding(REVIEW, f"it has exact numbers of {rule.row_name} on this machine, which no noise covers")
     if output.cells is None:
         yield Finding(REVIEW, output.unknown or f"how many {rule.row_name} are behind its numbers is not known")
     else:
@@ -278,9 +276,7 @@ def _of_noise(rule: Rule) -> Iterator[Finding]:
     elif epsilon >= _WEAK_EPSILON:
         yield Finding(REVIEW, f"differentially private, but such a guarantee says little: {said}")
     elif not rule.known:
-        yield Finding(
-            REVIEW, f"differentially private ({said}), by policies of the sites whose terms are not known here"
-        )
+        yield Finding(REVIEW, f"differentially private ({said}), by policies of sites whose terms are not known here")
     else:
         yield Finding(PASS, f"differentially private in the place of a threshold: {said}")
 

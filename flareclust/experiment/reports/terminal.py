@@ -294,9 +294,7 @@ def print_stages(algorithm: Algorithm) -> None:
     console.print(f"Phases of a job of {algorithm.name}, from first to last:\n")
     phases = [(one.name, ", ".join(one.steps), one.does) for one in phases_of(type(executor))]
     console.print(table_of(Column("phase", no_wrap=True), "steps", "what it does", rows=phases))
-    words = (
-        "Stages of a reply at a site, from first to last before the step is computed, and from last to first after it:"
-    )
+    words = "Stages of a reply at a site, from first to last before the step is computed, and last to first after it:"
     console.print(f"\n{words}\n", soft_wrap=True)
     stages = [(one.name, one.does) for one in stages_of(executor)]
     console.print(table_of(Column("stage", no_wrap=True), "what it does", rows=stages))

@@ -77,7 +77,7 @@ class Result:
         labels: cluster of each row (n,), in the order of the data (of the sites' names, where sites brought their own
             rows); -1 for rows of sites that gave none, unless their rows are in files.
         site_labels: the same by site.
-        arrays: the algorithm's other arrays, e.g. FeCA's `radii`.
+        arrays: the algorithm's other arrays, e.g. FeCA's `radii`; an attribute each, as `result.radii`, where none has that name.
         site_rows: the places of each site's rows in the data, and in `labels`; of sites that brought their own, by their names.
         sites: rows of each site, kept for pictures; empty where they are not in this process.
         true_centroids: (k*, d) where they are known.
@@ -144,6 +144,14 @@ class Result:
     schema: str = field(repr=False, default="")
     words: Mapping[str, tuple[str, ...]] = field(repr=False, default_factory=dict)
     date: str = field(repr=False, default="")
+
+    if not TYPE_CHECKING:  # so that types still find a misspelt attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the array of this name; raise AttributeError with the names that there are. A copy has no arrays at first."""
+            if name in (arrays := vars(self).get("arrays", {})):
+                return arrays[name]
+            raise AttributeError(f"a result has no {name!r}; its arrays are {', '.join(sorted(arrays)) or 'none'}")
 
     @property
     def cluster_rows(self) -> IntArray | None:

@@ -138,18 +138,16 @@ def _agreed(schema: Path, about: Mapping[str, Any], folder: Path, *, partial: bo
             classes = more
     known = _without_all(whole, classes)
     known = without(known, known.weight)
-    features = list(known.features)
+    features, other = list(known.features), f"{schema} is not the schema of the run in {folder}: they differ in"
     if not partial and isinstance(columns, list) and features != columns:
         odd = [name for name in features if name not in columns] + [name for name in columns if name not in features]
         what = "their order" if not odd else ", ".join(map(repr, odd[:5])) + did_you_mean(odd[0], columns)
-        raise UserError(
-            f"{schema} is not the schema of the run in {folder}: they differ in {what}; name that of the run"
-        )
+        raise UserError(f"{other} {what}; name that of the run")
     agreed = {one.fingerprint for one in (whole, without(whole, whole.weight), _without_all(whole, classes), known)}
     if used not in agreed and features == columns:
         raise UserError(
-            f"{schema} is not the schema of the run in {folder}: they differ in what the columns mean, such as units, ranges, or "
-            "missing cells, or in a column of weights or known classes that it lacks; name that of the run"
+            f"{other} what the columns mean, such as units, ranges, or missing cells, or in a column of weights or known classes that it "
+            "lacks; name that of the run"
         )
     return known, used
 
@@ -238,9 +236,6 @@ def _far_rows(arrays: Mapping[str, Array], about: Mapping[str, Any], table: Tabl
     assert far is not None
     n = int(np.count_nonzero(far))
     found = f"{n:,} of {len(X):,} {row_name} ({n / len(X):.1%}) {'is' if n == 1 else 'are'} far from every cluster"
-    if not n:
-        return found
-    if table.ids is not None:
-        return f"{found}: {some(list(compress(table.ids, far)), _MOST_NAMED)}"
-    numbers = some([str(i) for i in np.flatnonzero(far)], _MOST_NAMED)
-    return f"{found}: {numbers} in the column row of labels.csv"
+    names = list(map(str, compress(range(len(X)) if table.ids is None else table.ids, far)))
+    where = " in the column row of labels.csv" if table.ids is None else ""
+    return f"{found}: {some(names, _MOST_NAMED)}{where}" if n else found

@@ -1,6 +1,9 @@
 """What `flareclust.run` returns: labels in the order of the rows, metrics, figures, files."""
 
+import copy
 import json
+import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import pytest
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust.data.datasets import load
+from flareclust.experiment.results.result import Result
 from tests.unit.experiment.api_cases import POINTS, by_position, nearest, rows
 
 # --- results ---
@@ -87,6 +91,31 @@ def test_plot_is_a_figure():
 
     assert isinstance(flareclust.run("feca", rows(), k=3, n_sites=2).plot(), Figure)
     assert isinstance(flareclust.run("kfed", data="iris", n_sites=2).plot(), Figure)
+
+
+def test_arrays_of_an_algorithm_are_attributes_of_its_result(tmp_path):
+    result = flareclust.run("gmm", rows(), k=3, n_sites=2, out=tmp_path / "out")
+    assert result.weights is result.arrays["weights"]
+    np.testing.assert_array_equal(result.covariances, result.arrays["covariances"])
+    loaded = flareclust.load_result(tmp_path / "out")
+    others = [
+        copy.copy(result),
+        copy.deepcopy(result),
+        replace(result, seed=9),
+        pickle.loads(pickle.dumps(result)),
+        loaded,
+    ]
+    for other in others:
+        np.testing.assert_array_equal(other.weights, result.weights)
+    with pytest.raises(AttributeError, match=r"a result has no 'wieghts'; its arrays are .*, support, weights"):
+        result.wieghts  # noqa: B018
+    assert not hasattr(flareclust.run("feca", rows(), k=3, n_sites=2), "weights")
+
+
+def test_a_result_without_its_fields_has_no_attributes():
+    """As `copy` and `pickle` make one before they fill it."""
+    with pytest.raises(AttributeError, match="its arrays are none"):
+        object.__new__(Result).arrays  # noqa: B018
 
 
 def test_params_are_recorded_with_their_defaults():
