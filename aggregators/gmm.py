@@ -29,7 +29,7 @@ import numpy as np
 
 from flareclust._foundation.display import all_of
 from flareclust._foundation.errors import JobFailed, UserError
-from flareclust._foundation.typing import FloatArray, IntArray, Message
+from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core import clusterers, mixtures
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.profiles import moments_of_all
@@ -86,6 +86,9 @@ class GMMState(State):
     received_counts: IntArray | None = None  # their rows (c,)
     tried: FloatArray | None = None  # with `k_min`, the criterion for each number of components from that on (t,)
     best: Fitted | None = None  # the best of them so far
+    constant: IntArray | None = (
+        None  # with round components, the columns in which the rows of the start hardly vary (c,)
+    )
 
 
 _Round = Round[GMMState]
@@ -138,6 +141,7 @@ class GMMAggregator(ClusteringAggregator):
         kept = None if params.k_min is None else np.array(tried)
         history = remember(round_.state.history, best.means, params.k)
         state = replace(round_.state, received_centroids=sent["centroids"], tried=kept, history=history)
+        state = self._noting(state, weights, sent["centroids"], sent["m2"])
         return Round(self._sent(best), False, {"received": float(len(weights))}, state, gmm.EXPECTATION)
 
     def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
@@ -182,14 +186,11 @@ class GMMAggregator(ClusteringAggregator):
 
     def check_secure(self) -> None:
         """Raise UserError where the sites' own clusters or mixtures are needed."""
+        lacks = "which are not sent with secure_sums"
         if self.params.start == gmm.MIXTURES:
-            raise UserError(
-                "start=mixtures needs the sites' own mixtures, which are not sent with secure_sums; take start=kmeans"
-            )
+            raise UserError(f"start=mixtures needs the sites' own mixtures, {lacks}; take start=kmeans")
         if self.params.k_min is not None:
-            raise UserError(
-                "k_min needs the sites' own clusters, which are not sent with secure_sums; run once for each k"
-            )
+            raise UserError(f"k_min needs the sites' own clusters, {lacks}; run once for each k")
 
     def limits(self, round_: _Round) -> dict[str, int]:
         """Return the most entries of a reply: in an iteration those of the mixture that was sent."""
@@ -260,6 +261,8 @@ class GMMAggregator(ClusteringAggregator):
                 f"{params.tol:g}; set more rounds"
             )
         constant, collapsed = _narrow(mixture, params.reg_covar)
+        if round_.state.constant is not None:
+            constant = round_.state.constant
         if constant.size:
             or_scale = ", or set scale" if params.scale == "none" else ""
             which = f"columns {all_of(constant.tolist())} vary" if len(constant) > 1 else f"column {constant[0]} varies"
@@ -376,7 +379,16 @@ class GMMAggregator(ClusteringAggregator):
             return self._impossible(round_, self._collapsed)
         history = remember(round_.state.history, known.means, params.k)
         state = replace(round_.state, history=history, found=len(centroids))
+        state = self._noting(state, known.counts, known.means, known.m2)
         return Round(self._sent(mixture), state=state, step=gmm.EXPECTATION)
+
+    def _noting(self, state: GMMState, counts: Array, means: FloatArray, m2: FloatArray) -> GMMState:
+        """Return the state with the columns in which rows hardly vary, of groups of rows; round components do not show them."""
+        if self.params.covariance != "spherical":
+            return state
+        between = counts @ (means - counts @ means / counts.sum()) ** 2
+        constant = np.flatnonzero(m2.sum(axis=0) + between <= self.params.reg_covar * counts.sum())
+        return replace(state, constant=constant if constant.size else None)
 
     def _fitted_to(
         self, drawn: FloatArray, k: int, rows: float, rng: np.random.Generator

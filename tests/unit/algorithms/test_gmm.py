@@ -371,6 +371,38 @@ def test_a_constant_column_is_named(rng):
         flareclust.run("gmm", split(X), k=2, reg_covar=0.0)
 
 
+STARTS = [
+    {},
+    {"start": "mixtures"},
+    {"start": "mixtures", "rounds": 0, "k_min": 1},
+    {"k_min": 1},
+    {"secure_sums": True},
+]
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+@pytest.mark.parametrize("more", STARTS, ids=str)
+def test_constant_columns_are_named_though_round_components_do_not_show_them(more, scale, rng):
+    X = np.concatenate([rng.normal(center, 1, (150, 3)) for center in (-6, 0, 6)])[rng.permutation(450)]
+    flat = np.column_stack([X[:, 0], np.full(450, 0.1), X[:, 1:], np.full(450, -3e5)])
+    plain, named = (
+        flareclust.run("gmm", split(rows, 3), k=3, covariance="spherical", scale=scale, **more) for rows in (X, flat)
+    )
+    text = "columns 1 and 4 vary by no more than reg_covar=1e-06 in all components; leave out constant columns"
+    assert text + (", or set scale" if scale == "none" else "") in named.warnings
+    assert "vary by no more" not in " ".join(plain.warnings)
+
+
+def test_round_components_with_one_mean_in_a_column_are_not_taken_for_a_constant_column(rng):
+    """Their means differ along the first column only, and rows vary in both; narrow columns in other units are no constants."""
+    X = np.column_stack([np.repeat([-20.0, 0.0, 20.0], 150), np.zeros(450)]) + rng.normal(size=(450, 2))
+    of_groups = np.column_stack([X[:, 0], np.repeat([-1.0, 0.0, 1.0], 150)])
+    for rows in (X, X * 2e-3, of_groups):
+        result = flareclust.run("gmm", split(rows[rng.permutation(450)]), k=3, covariance="spherical")
+        assert "by no more than" not in " ".join(result.warnings)
+        assert "constant" not in result.arrays
+
+
 def test_a_component_that_collapses_in_a_column_is_named(rng):
     flat = np.stack([rng.normal(30, 1, 100), np.full(100, 30.0)], axis=1)
     found = flareclust.run("gmm", {"a": np.concatenate([rng.normal(size=(200, 2)), flat])}, k=2)
