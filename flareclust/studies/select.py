@@ -39,13 +39,14 @@ class KSelected:
     null: NullTest | None = None
 
     def plot(self) -> "Figure":
-        """Return a picture of all criteria over the numbers of clusters."""
+        """Return a picture of all criteria over the numbers of clusters; UserError for the cut of a tree, which has none."""
         require("plots", "a picture")
         from flareclust.experiment.plotting.selection import choice_picture
 
-        known = selection.selection_of(self.result.arrays)
-        assert known is not None
-        return choice_picture(known)
+        if not self.scores:
+            raise UserError("a tree is cut where that lasts longest, without scores by k; take result.plot_tree()")
+        own = {k: float(scores.get(self.criterion) or 0.0) for k, scores in self.scores.items()}
+        return choice_picture(selection.selection_of(self.result.arrays) or own, self.criterion)
 
 
 def select_k(

@@ -1,5 +1,6 @@
 """A picture of the choice of k: what was measured for every k, and what each rule makes of it."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,41 +23,44 @@ _PANELS = {
 }
 
 
-def choice_picture(selection: criteria.KSelection) -> "Figure":
+def choice_picture(selection: criteria.KSelection | Mapping[int, float], own_rule: str = "") -> "Figure":
     """Draw the measures that are known over k with the k that their rules pick, and the distribution of c_rs for every k.
 
     Without c_rs the measures take the whole width. The right side has the form of Figure 5 of Dennis et al. (2021): a box per k over all pairs of its clusters, from
-    the lower to the upper quartile, with whiskers from the 5th to the 95th percentile, and a line at c0.
-
+    the lower to the upper quartile, with whiskers from the 5th to the 95th percentile, and a line at c0. An algorithm with a rule
+    of its own has one value for every k, of which it picks the least.
     """
     from matplotlib.ticker import MaxNLocator
 
     figure = page(10, 6)
-    rules, has_ratios = criteria.measured(selection), len(selection.ratios) > 0
-    grid = figure.add_gridspec(len(rules), 2, width_ratios=(1.0, 1.1))
+    if isinstance(selection, criteria.KSelection):
+        ks, ratios = selection.k, selection if len(selection.ratios) else None
+        found = [(rule, *_PANELS[rule], criteria.choose(selection, rule)) for rule in criteria.measured(selection)]
+        measures = [(rule, getattr(selection, field), *rest) for rule, field, *rest in found]
+    else:
+        ks, ratios, values = np.array([*selection]), None, np.array([*selection.values()])
+        measures = [(own_rule, values, own_rule.upper(), PALETTE[0], int(values.argmin()))]
+    grid = figure.add_gridspec(len(measures), 2, width_ratios=(1.0, 1.1))
     panels: list[Axes] = []
-    for row, rule in enumerate(rules):
-        field, label, colour = _PANELS[rule]
-        place = grid[row, 0] if has_ratios else grid[row, :]
+    for row, (rule, values, label, colour, best) in enumerate(measures):
+        place = grid[row, :] if ratios is None else grid[row, 0]
         axes = figure.add_subplot(place, sharex=panels[0] if panels else None)
-        _draw_measure(axes, selection.k, getattr(selection, field), criteria.choose(selection, rule), rule, colour)
+        _draw_measure(axes, ks, values, best, rule, colour)
         axes.set_ylabel(label, fontsize=9, color=INK)
-        axes.tick_params(labelbottom=row == len(rules) - 1)
+        axes.tick_params(labelbottom=row == len(measures) - 1)
         panels.append(axes)
     panels[0].set_title("what the rules look at", fontsize=12, color=INK, loc="left")
-    below = panels[-1:]
-    if has_ratios:
+    if ratios is not None:
         pairs = figure.add_subplot(grid[:, 1])
-        _draw_ratios(pairs, selection)
+        _draw_ratios(pairs, ratios)
         panels.append(pairs)
-        below.append(pairs)
     for axes in panels:
         open_frame(axes)
         axes.tick_params(labelsize=8, colors=SOFT)
         axes.yaxis.get_offset_text().set_fontsize(8)
-        axes.set_xlim(selection.k.min() - 0.5, selection.k.max() + 0.5)
+        axes.set_xlim(ks.min() - 0.5, ks.max() + 0.5)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    for axes in below:
+    for axes in panels[len(measures) - 1 :]:
         axes.set_xlabel("number of clusters k", fontsize=9, color=INK)
     return figure
 

@@ -114,6 +114,15 @@ def test_the_picture_shows_only_what_is_known():
     assert [of(axes, "rule")[0].get_text() for axes in figure.axes] == ["calinski-harabasz: k = 2", "elbow: k = 2"]
 
 
+def test_a_rule_of_an_algorithms_own_has_a_panel_over_the_whole_width():
+    figure = choice_picture({3: 40.0, 4: 12.5, 5: 20.0}, "icl")
+    (axes,) = figure.axes
+    np.testing.assert_array_equal(of(axes, "measure")[0].get_xydata(), [[3, 40], [4, 12.5], [5, 20]])
+    np.testing.assert_array_equal(of(axes, "chosen")[0].get_xydata(), [[4, 12.5]])
+    assert of(axes, "rule")[0].get_text() == "icl: k = 4"
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("ICL", "number of clusters k")
+
+
 def test_pictures_of_odd_judgements_can_be_drawn(tmp_path):
     one = criteria.KSelection(*(np.array([value]) for value in (2, 1.0, NAN, NAN, 0.0, 0.3, 2, NAN)))
     unsure = selection_with(silhouette=[NAN] * 4, davies_bouldin=[NAN, 1, NAN, 2])

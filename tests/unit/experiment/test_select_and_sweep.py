@@ -1,5 +1,6 @@
 """`flareclust.select_k` and `flareclust.sweep`."""
 
+import numpy as np
 import pytest
 
 import flareclust
@@ -17,6 +18,30 @@ def test_a_number_of_clusters_is_selected_from_a_range(k_range):
     assert found.scores[2]["inertia"] > found.scores[5]["inertia"]
     assert len(found.result.centroids) <= found.k
     assert found.plot().axes
+
+
+@pytest.mark.parametrize("criterion", ["bic", "icl"])
+def test_a_mixture_that_selects_draws_its_own_criterion(criterion):
+    found = flareclust.select_k("gmm", "iris", (2, 4), criterion=criterion, n_sites=3, covariance="diag")
+    (axes,) = found.plot().axes
+    (line,) = (line for line in axes.lines if line.get_gid() == "measure")
+    tried = found.result.arrays["tried"]
+    np.testing.assert_array_equal(line.get_xydata(), np.column_stack([2 + np.arange(len(tried)), tried]))
+    assert axes.get_ylabel() == criterion.upper()
+    assert any(text.get_text() == f"{criterion}: k = {found.k}" for text in axes.texts)
+
+
+def test_a_mixture_whose_k_another_rule_selects_draws_that_rule():
+    found = flareclust.select_k("gmm", "iris", (2, 4), criterion="elbow", n_sites=3, covariance="diag")
+    assert any(text.get_text() == f"elbow: k = {found.k}" for axes in found.plot().axes for text in axes.texts)
+
+
+def test_a_tree_that_selects_says_which_picture_it_has():
+    found = flareclust.select_k("tree", "iris", (2, 4), n_sites=3)
+    assert not found.scores
+    with pytest.raises(UserError, match=r"take result\.plot_tree\(\)"):
+        found.plot()
+    assert found.result.plot_tree().axes
 
 
 @pytest.mark.parametrize("k_range", [3, "3", None, range(2, 9, 2), range(3, 3), [2, 3], (2, 3, 4)])
