@@ -18,16 +18,43 @@ FEDERATED = [algorithm for algorithm in algorithms().values() if algorithm.feder
 PRIVATE = [algorithm for algorithm in FEDERATED if algorithm.executor_class().private]
 REPEATABLE = [algorithm for algorithm in FEDERATED if algorithm not in PRIVATE]
 
-#: Settings with which an algorithm goes through steps that it has only then.
-MORE_STEPS: dict[str, dict[str, Any]] = {"portfolio": {"polish": 2}, "pooled": {"k_min": 2}}
+#: All settings that an algorithm runs with, of those that have steps or messages with some settings only.
+MORE_STEPS: dict[str, list[dict[str, Any]]] = {
+    "portfolio": [{"polish": 2}],
+    "pooled": [{"k_min": 2}],
+    "gmm": [
+        {},
+        {"start": "mixtures"},
+        {"start": "mixtures", "covariance": "diag", "rounds": 0},
+        {"k_min": 4},
+        {"covariance": "tied"},
+        {"covariance": "diag"},
+        {"covariance": "spherical"},
+    ],
+    "tree": [{}, {"shape": "density"}],
+}
+
+
+def cases_of(algorithm: Algorithm) -> list[tuple[Mapping[str, Any], dict[str, Any]]]:
+    """Return rows by site, and settings, for each of the runs with `OPTIONS`."""
+    if "embeds" in algorithm.promises:
+        return [(_images(), {"rounds": 1, "epochs": 2})]
+    if algorithm.partial:
+        return [(overlapping_sites()[0], {"scale": "standard"})]
+    return [(iid_sites(m=3, k=5)[0], params) for params in MORE_STEPS.get(algorithm.name, [{}])]
 
 
 def case_of(algorithm: Algorithm) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Return rows by site, and settings, for a run with `OPTIONS`."""
-    if "embeds" in algorithm.promises:
-        return _images(), {"rounds": 1, "epochs": 2}
-    sites = overlapping_sites()[0] if algorithm.partial else iid_sites(m=3, k=5)[0]
-    return sites, {"scale": "standard"} if algorithm.partial else MORE_STEPS.get(algorithm.name, {})
+    """Return rows and settings of the first of these runs."""
+    return cases_of(algorithm)[0]
+
+
+#: An algorithm, and which of its runs, by a name.
+RUNS = {
+    "-".join([algorithm.name, *(str(value) for value in params.values())]): (algorithm, i)
+    for algorithm in REPEATABLE
+    for i, params in enumerate(MORE_STEPS.get(algorithm.name, [{}]))
+}
 
 
 def _images() -> dict[str, Any]:
@@ -37,9 +64,9 @@ def _images() -> dict[str, Any]:
     return {f"site-{i}": patterns[rng.integers(0, 5, 60)] + 0.3 * rng.normal(size=(60, 64)) for i in (1, 2, 3)}
 
 
-def check_same(algorithm: Algorithm, there: Outcome) -> None:
-    """Fail unless an engine's outcome is that of the in-process engine, bit for bit."""
-    sites, params = case_of(algorithm)
+def check_same(algorithm: Algorithm, there: Outcome, number: int = 0) -> None:
+    """Fail unless an engine's outcome of a run is that of the in-process engine, bit for bit."""
+    sites, params = cases_of(algorithm)[number]
     here = run_inprocess(algorithm, params, sites, OPTIONS)
     assert set(there.arrays) == set(here.arrays)
     for name, value in here.arrays.items():

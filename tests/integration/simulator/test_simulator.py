@@ -27,7 +27,7 @@ from flareclust.testing import iid_sites
 from tests.living import short_folder
 from tests.paths import TESTS
 from tests.patience import PATIENCE
-from tests.same_outcome import OPTIONS, PRIVATE, REPEATABLE, case_of, check_same
+from tests.same_outcome import OPTIONS, PRIVATE, RUNS, case_of, cases_of, check_same
 
 
 @pytest.fixture
@@ -57,22 +57,22 @@ def at_work(temporary: Path) -> bool:
     return any(temporary.glob("fc-*/*/workspace/site-*/log.txt"))
 
 
-def _simulated(algorithm: Algorithm) -> object:
-    """Return the case of an algorithm; tests/unit/platform/test_adapter.py has those of all, without processes."""
+def _simulated(name: str, algorithm: Algorithm, number: int) -> object:
+    """Return a run of an algorithm; tests/unit/platform/test_adapter.py has all of them, without processes."""
     marks = {
         "feca": [pytest.mark.smoke, pytest.mark.slow],
         "deepfeca": [pytest.mark.smoke, pytest.mark.slow],
         "proxy": [pytest.mark.slow],  # test_resume.py has lloyd
     }
-    return pytest.param(algorithm, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=algorithm.name)
+    return pytest.param(algorithm, number, marks=marks.get(algorithm.name, [pytest.mark.nightly]), id=name)
 
 
-@pytest.mark.parametrize("algorithm", [_simulated(algorithm) for algorithm in REPEATABLE])
-def test_simulator_equals_inprocess_bit_for_bit(algorithm, tmp_path):
-    sites, params = case_of(algorithm)
+@pytest.mark.parametrize(("algorithm", "number"), [_simulated(name, *run) for name, run in RUNS.items()])
+def test_simulator_equals_inprocess_bit_for_bit(algorithm, number, tmp_path):
+    sites, params = cases_of(algorithm)[number]
     seen = []
     there = run_simulator(algorithm, params, sites, OPTIONS, tmp_path, seen.append)
-    check_same(algorithm, there)
+    check_same(algorithm, there, number)
     assert [r["step"] for r in seen] == [r["step"] for r in there.rounds]
     assert list(tmp_path.iterdir()) == [], "the simulator left files"
     assert not processes_of(str(tmp_path)), "the simulator left processes"

@@ -28,7 +28,7 @@ from flareclust.platform.controller import ClusteringController
 from flareclust.protocol import outcome as outcome_files
 from flareclust.protocol.registry import Algorithm, get
 from flareclust.sites.config import write_config
-from tests.same_outcome import OPTIONS, REPEATABLE, case_of, check_same
+from tests.same_outcome import OPTIONS, RUNS, case_of, cases_of, check_same
 
 JOB = "job"
 
@@ -119,14 +119,14 @@ def run_adapter(
     return sites, reasons
 
 
-@pytest.mark.parametrize("algorithm", REPEATABLE, ids=lambda a: a.name)
-def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, tmp_path, monkeypatch):
-    rows, params = case_of(algorithm)
+@pytest.mark.parametrize(("algorithm", "number"), RUNS.values(), ids=RUNS)
+def test_nvflares_objects_give_the_bits_of_the_in_process_engine(algorithm, number, tmp_path, monkeypatch):
+    rows, params = cases_of(algorithm)[number]
     sites, reasons = run_adapter(algorithm, params, dict(rows), tmp_path, monkeypatch)
     assert reasons == []
     outcome, _ = outcome_files.read(Path(Workspace(str(tmp_path), site_name="server").get_result_root(JOB)))
     outcome.labels.update({name: read_labels(site.folder / JOB) for name, site in sites.items()})
-    check_same(algorithm, outcome)
+    check_same(algorithm, outcome, number)
 
 
 OUT = "is disabled at the server (nvflare system disable-client)"
