@@ -152,7 +152,7 @@ class GMMExecutor(ClusteringExecutor):
 
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Return centroids (k, d) and rows of the site's own clusters."""
-        self._least(rows)
+        self._least(rows, self.params.covariance)
         found = rows.clusters(self.params.k, n_init=self.params.n_init)
         return {"centroids": found.centroids, "counts": found.counts}
 
@@ -163,7 +163,7 @@ class GMMExecutor(ClusteringExecutor):
     def fit(self, task: Task, rows: SiteRows) -> Message:
         """Fit a mixture to the site's rows, and return its components: `weights`, `centroids` and second moments about these, `m2`."""
         covariance: mixtures.Covariance = "full" if task.step == FIT else "diag"
-        described = self._described(rows)
+        described = self._described(rows, covariance)
         found = rows.clusters(self.params.k, n_init=self.params.n_init)
         groups = moments_of_all(rows.X, rows.nearest(found.centroids), len(found.centroids))
         start = mixtures.started(*groups, covariance, self.params.reg_covar)
@@ -181,7 +181,9 @@ class GMMExecutor(ClusteringExecutor):
     def expect(self, task: Task, rows: SiteRows) -> Message:
         """Return the site's part of an iteration: `weights`, `shifts`, `m2`, `log_likelihood` and `entropy`."""
         covariance = self.params.covariance
-        found = mixtures.expectation(rows.X, asked_mixture(task, covariance), covariance, **self._described(rows))
+        found = mixtures.expectation(
+            rows.X, asked_mixture(task, covariance), covariance, **self._described(rows, covariance)
+        )
         total = found.weights.sum()
         multiples = rounded(found.weights, rows.context.round_counts, 1)
         scale = multiples / np.where(found.weights > 0, found.weights, 1.0)
@@ -204,18 +206,18 @@ class GMMExecutor(ClusteringExecutor):
         mixture = mixtures.received_mixture(task.arrays, self.params.covariance)
         return dict(zip(mixtures.CERTAINTY, mixtures.most_likely(rows.X, mixture)[1:], strict=True))
 
-    def _described(self, rows: SiteRows) -> dict[str, Any]:
+    def _described(self, rows: SiteRows, covariance: mixtures.Covariance) -> dict[str, Any]:
         """Return what decides which components are described; groups of a policy are equal rows that hide their rows."""
-        grouped, least = rows.context.grouped, self._least(rows)
+        grouped, least = rows.context.grouped, self._least(rows, covariance)
         count = {"least_weight": rows.context.min_count, "clusters": 1} if grouped else {"clusters": self.params.k}
         return {"least": least, "known": rows.known, "aborted": rows.aborted, **count}
 
-    def _least(self, rows: SiteRows) -> int:
-        """Return how many rows must stand behind what is said of a component; raise Refusal where there are fewer."""
-        least = mixtures.least_rows(self.params.covariance, rows.d, rows.context.min_count, rows.context.repeats)
+    def _least(self, rows: SiteRows, covariance: mixtures.Covariance) -> int:
+        """Return how many rows must stand behind a component that is sent with such a covariance; raise Refusal where there are fewer."""
+        least = mixtures.least_rows(covariance, rows.d, rows.context.min_count, rows.context.repeats)
         if len(rows) < least:
             raise Refusal(
-                f"has fewer than the {least} rows that covariance={self.params.covariance} takes to describe a component of {rows.d} "
+                f"has fewer than the {least} rows that covariance={covariance} takes to describe a component of {rows.d} "
                 "columns; covariance=diag takes fewer"
             )
         return least

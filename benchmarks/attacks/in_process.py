@@ -97,6 +97,18 @@ def _every_step(*, newer: bool) -> Callable[[bool], Attack]:
     return of
 
 
+def _own_mixtures(fast: bool) -> list[Found]:
+    """Ask for a site's own mixtures of up to half as many components as it has rows, with a policy and without one."""
+    found = []
+    for title, rows in _sets(fast, "iris", "s1")[: 1 if fast else 2]:
+        ks = range(66, 75, 4) if fast else range(2, 75)
+        for policy, held in ((Policy(), ""), (None, ", no policy")):
+            claims, answers, refusals = server.own_mixtures(rows, policy, ks)
+            asked = f"{number(answers, 'answer')}, {number(refusals, 'refusal')}"
+            found.append(Found(title + held, recovered(claims, rows), len(rows), asked))
+    return found
+
+
 def _largest(policy: Policy | None, rows: FloatArray) -> Claimed:
     victim = Victim(rows, policy, "lloyd")
     return server.largest_value(victim.ask, 1, 60), number(victim.exchanges, "exchange")
@@ -181,6 +193,8 @@ CASES = [
          "not measured", GROUPS, _on("iris", "s1", attack=_every_step(newer=False))),
     Case("every-step-newer", "every step of `gmm` and `tree`, as their usual jobs have them, with centroids of its choice", MALICIOUS, IN_PROCESS,
          "not measured", GROUPS, _on("iris", "s1", attack=_every_step(newer=True))),
+    Case("own-mixtures", "`fit` and `fit_diagonal` of `gmm`: mixtures of a site's own rows, in jobs with any k and covariances; pairs of rows that have a mean and variances",
+         MALICIOUS, IN_PROCESS, "40 of 150 (iris, no policy, 0.3.0.dev7)", "a component of as many rows as the numbers that are sent of it take", _own_mixtures),
     Case("largest", "the largest value of a column, by which clusters come back (60 exchanges)", MALICIOUS, IN_PROCESS,
          "exact, by refusals (44 exchanges)", "the setting `small: refuse` is gone; clusters are of groups", _of_one_column),
     Case("groups", "all groups are known: claims are the rows that jobs see, sums of groups", MALICIOUS, IN_PROCESS, "not measured", GROUPS, _on("iris", "s1", "digits", attack=lambda fast: _known)),

@@ -5,8 +5,8 @@ The same functions run in this process and, in `malicious_server`, against provi
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from itertools import count, pairwise
-from typing import Any
+from itertools import count, pairwise, product
+from typing import Any, get_args
 
 import numpy as np
 
@@ -16,14 +16,19 @@ from benchmarks.attacks.questions import Ask, clusters_again, different
 from benchmarks.attacks.victim import Victim
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.core.microaggregation import grouped, in_order
+from flareclust.core.mixtures import Covariance
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.executors.ffcm import FUZZY
+from flareclust.executors.gmm import FIT, FIT_DIAGONAL
 from flareclust.federation.refinement import UPDATE
 from flareclust.privacy.policy import Policy
 from flareclust.protocol.registry import Algorithm, get
 from flareclust.protocol.task import StepName
 from flareclust.testing.tools import exchanges as exchanged
+
+#: Up to so many columns all signs of deviations are tried.
+_MOST_SIGNS = 6
 
 
 def borders(ask: Ask, d: int, exchanges: int, direction: int = 0, *, every_row: bool = False) -> list[FloatArray]:
@@ -215,6 +220,46 @@ def by_one_row(messages: Sequence[Mapping[str, Any]], d: int) -> list[FloatArray
         off = np.argwhere(np.abs(n[:, None] - m[None]) == 1)
         claims += [float(n[i] - m[j]) * (one[i] - other[j]) for i, j in off]
     return claims
+
+
+def own_mixtures(rows: FloatArray, policy: Policy | None, ks: Sequence[int]) -> tuple[list[FloatArray], int, int]:
+    """Ask a site for mixtures of its own rows, in jobs with other k and other covariances; return claims, answers, refusals.
+
+    Both steps are asked in jobs with any covariances, whichever of them the job would have. What is claimed: the means; the pairs of
+    points that have the mean and the variances of a component, by column and along its axes; and what components, and all of them
+    together, differ by between two jobs.
+    """
+    claims, answers, refusals = [], 0, 0
+    for covariance, step in product(get_args(Covariance), (FIT, FIT_DIAGONAL)):
+        settings: dict[str, Any] = {"start": "mixtures", "covariance": covariance, "n_init": 1}
+        victim, before = Victim(rows, policy, "gmm", k=ks[0], **settings), None
+        for k in ks:
+            victim.again(k)
+            if (reply := victim.ask(step, {})) is None:
+                continue
+            weights, means = reply["weights"], reply["centroids"]
+            for weight, mean, m2 in zip(weights, means, reply["m2"], strict=True):
+                claims += pairs_of(mean, m2 / weight)
+            sums = np.append(weights, weights.sum()), np.vstack([weights[:, None] * means, weights @ means])
+            if before is not None:
+                fewer = sums[0][:, None] - before[0]
+                for i, j in np.argwhere(np.abs(np.abs(fewer) - 1) < 0.01):
+                    claims.append((sums[1][i] - before[1][j]) / fewer[i, j])
+            before = sums
+        answers, refusals = answers + victim.answers, refusals + len(victim.refusals)
+    return different(claims), answers, refusals
+
+
+def pairs_of(mean: FloatArray, spread: FloatArray) -> list[FloatArray]:
+    """Claim the mean (d,), and the pairs of rows that can have it and these variances (d,), or covariances (d, d)."""
+    d, full = len(mean), spread.ndim == 2
+    deviations = np.sqrt(np.maximum(np.diag(spread) if full else spread, 0.0))
+    signs = np.array(list(product((-1.0, 1.0), repeat=d))) if d <= _MOST_SIGNS else np.zeros((1, d))
+    steps = [*(signs * deviations)]
+    if full:
+        values, vectors = np.linalg.eigh(spread)
+        steps += [sign * step for step in (vectors * np.sqrt(np.maximum(values, 0.0))).T for sign in (-1.0, 1.0)]
+    return [mean, *(mean + step for step in steps)]
 
 
 def groups_known(rows: FloatArray, policy: Policy | None) -> list[FloatArray]:

@@ -97,9 +97,7 @@ def as_labels(labels: ArrayLike, n: int, k: int) -> IntArray:
     if n > 0:
         least, largest = extent(values)
         if least < 0 or largest >= k:
-            raise UserError(
-                f"labels must lie in 0..{k - 1}, got {least:.0f}..{largest:.0f}; one for each centroid's row"
-            )
+            raise UserError(f"labels must lie in 0..{k - 1}, got {least:.0f}..{largest:.0f}; one per centroid")
     return values
 
 

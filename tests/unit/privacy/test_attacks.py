@@ -19,7 +19,7 @@ from flareclust.core.microaggregation import groups_of, microaggregate, released
 QUICK = [case for case in command.CASES if case.form == IN_PROCESS]
 
 #: Attacks that have no counterpart without a policy: what they used is gone, and the page says what it gave.
-CLOSED = {"sums-beyond", "ledger", "sparse", "fillers", "fillers-job"}
+CLOSED = {"sums-beyond", "ledger", "sparse", "fillers", "fillers-job", "own-mixtures"}
 
 #: Attacks that take more than a few seconds.
 LONG = {"borders", "every-step", "every-step-newer", "sums"}

@@ -128,3 +128,16 @@ def test_a_mixture_of_the_sites_own_rows_has_no_component_of_a_row_that_is_alone
     variances = np.einsum("kdd->kd", reply["m2"]) if step == FIT else reply["m2"]
     assert (variances > 0).all()
     assert np.abs(reply["centroids"] - LONELY).max(axis=1).min() > 10
+
+
+@pytest.mark.parametrize("min_count", [1, 2])
+@pytest.mark.parametrize("covariance", ["full", "tied", "diag", "spherical"])
+@pytest.mark.parametrize("step", [FIT, FIT_DIAGONAL])
+def test_two_rows_are_no_component_of_a_sites_own_mixture(step, covariance, min_count, rng):
+    """Mean and variances of two rows are these rows, but for signs. A server may ask either step in a job with any covariances."""
+    rows = np.concatenate([rng.normal(size=(80, 3)), LONELY[None], LONELY[None] + [1.75, 2.5, 1.5]])
+    executor, _ = GMM.build(3, 0, {"start": "mixtures", "covariance": covariance, "min_count": min_count})
+    reply = answered(executor, Task(step, 0, {}, "site-1"), rows, None).arrays
+    numbers = 1 + 3 + (6 if step == FIT else 3)
+    assert (reply["weights"] * 3 > numbers - 1e-6).all()
+    assert np.abs(reply["centroids"] - rows[-2:].mean(axis=0)).max(axis=1).min() > 1
