@@ -1,14 +1,16 @@
-"""Compiling the kernels of reading tables, k-means and private sums once, so that processes started later load them from disk."""
+"""Compiling the kernels of reading tables, k-means, groups and private sums once, so that processes started later load them from disk."""
 
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import FloatArray
+from flareclust.core import microaggregation
 from flareclust.core.arrays import TURNED, turn
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.disclosure import describable
@@ -21,41 +23,44 @@ from flareclust.core.screen import labels_once
 from flareclust.core.seeds import farthest_first, kmeans_plusplus
 
 
-def compiles_first() -> bool:
-    """Return whether the next use compiles the kernels and keeps them on disk, which takes seconds; later ones load them."""
-    stats = getattr(nearest_centroids, "stats", None)  # numba can be switched off
+def compiles_first(last: Any = None) -> bool:
+    """Return whether the next use compiles kernels, up to the `last`, and keeps them, which takes seconds; later ones load them."""
+    stats = getattr(kernel := last or nearest_centroids, "stats", None)  # numba can be switched off
     if stats is None or stats.cache_path is None:
         return False
-    version = f"py{sys.version_info.major}{sys.version_info.minor}"
-    kept = Path(stats.cache_path).glob(f"kernels.{nearest_centroids.__name__}-*.{version}*.nbi")
-    source = Path(nearest_centroids.__code__.co_filename).stat().st_mtime
+    name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
+    kept = Path(stats.cache_path).glob(f"{name}-*.py{sys.version_info.major}{sys.version_info.minor}*.nbi")
+    source = Path(kernel.__code__.co_filename).stat().st_mtime
     return not any(file.stat().st_mtime >= source for file in kept)
 
 
-def compile_side_by_side() -> None:
-    """Compile what every k-means needs in two processes, which keep it on disk; nothing where there is one core, or no Python to start."""
+def compile_side_by_side(more: bool = False) -> None:
+    """Compile what every k-means needs, or more, in two processes, which keep it on disk; not with one core, or no Python to start."""
     if usable_cores() == 1 or not sys.executable:
         return
-    codes = [f"from flareclust.core import compiled; compiled.{part.__name__}()" for part in (iterations, starts)]
     nowhere = subprocess.DEVNULL
     package = Path(__file__).resolve().parents[2]  # Python would import what the current folder has
     with ExitStack() as ended:
-        for code in codes:
-            command = [sys.executable, "-c", code]
+        for first, then in ((iterations, _rest), (starts, _groups)):
+            calls = "; ".join(f"compiled.{part.__name__}()" for part in ((first, then) if more else (first,)))
+            # What numba makes lives to the end: collecting garbage takes a tenth of the time.
+            command = [sys.executable, "-c", f"import gc; gc.disable(); from flareclust.core import compiled; {calls}"]
             ended.enter_context(subprocess.Popen(command, cwd=package, stdin=nowhere, stdout=nowhere, stderr=nowhere))
 
 
 def warm_up() -> None:
-    """Compile every kernel of reading tables, of k-means and of private sums, or load it from the cache on disk."""
-    iterations()
-    starts()
-    _rest()
+    """Compile every kernel of reading tables, k-means, groups and private sums, or load it from the cache on disk."""
+    if compiles_first(microaggregation.pull_in):
+        compile_side_by_side(more=True)
+    for part in (iterations, starts, _rest, _groups):
+        part()
 
 
 def iterations() -> None:
-    """Compile the iterations of k-means, which takes as long as the next part."""
+    """Compile the iterations of k-means and its assessment, which takes as long as the next part."""
     X, _ = _rows()
     lloyd(X, X[:2], max_iter=1)  # ends before the labels settle
+    assessment_sums(X, X[:2])
 
 
 def starts() -> None:
@@ -70,7 +75,6 @@ def starts() -> None:
     squares_of_each(X, labels, centroids)
     rows_unlike(X, X[0])
     add_means(centroids, ones[:2], labels[:2], centroids.copy(), np.zeros(2, np.bool_), np.zeros((2, 2)))
-    assessment_sums(X, centroids)
 
 
 def _rest() -> None:
@@ -85,6 +89,11 @@ def _rest() -> None:
     ones.flags.writeable = False
     turn((ones,) * TURNED, np.zeros(TURNED, np.int64), np.empty((3, 1)))
     add_rows(np.ones((3, 4), np.int64), labels, np.zeros((2, 4), np.int64))
+
+
+def _groups() -> None:
+    X = np.arange(12.0).reshape(6, 2)
+    microaggregation.released(X, microaggregation.groups_of(X, microaggregation.SMALLEST_GROUP))
 
 
 def _rows() -> tuple[FloatArray, FloatArray]:

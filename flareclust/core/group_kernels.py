@@ -30,7 +30,8 @@ def _check_fitting(X: FloatArray, labels: IntArray, points: FloatArray) -> None:
 @kernel()
 def rows_of_each(labels: IntArray, k: int) -> tuple[IntArray, IntArray]:
     """Return how many rows each of k clusters has (k,), and the number of its first one (k,), 0 for those without."""
-    counts, first = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    counts, first = np.empty(k, np.int64), np.empty(k, np.int64)
+    counts[:], first[:] = 0, 0
     for i in range(labels.shape[0]):
         c = _checked(labels[i], k)
         if c >= 0:
@@ -55,7 +56,8 @@ def _range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.min(axis=0), X.max(axis=0)` of rows without NaN; raise ValueError where there are none."""
     if X.shape[0] == 0:
         raise ValueError("there are no rows")
-    least, largest = X[0].copy(), X[0].copy()
+    least, largest = np.empty(X.shape[1]), np.empty(X.shape[1])
+    least[:], largest[:] = np.inf, -np.inf
     for i in range(X.shape[0]):
         for j in range(X.shape[1]):
             least[j], largest[j] = min(least[j], X[i, j]), max(largest[j], X[i, j])
@@ -94,25 +96,24 @@ def described_groups(
     _check_fitting(X, labels, centroids)
     counts, first = rows_of_each(labels, centroids.shape[0])
     least, largest = _range_of(X)
-    varied, is_row = evidence_of(X, labels, centroids, X[first], rounding_of(least, largest))
-    return counts, varied, is_row, X[first]
+    examples = X[first]
+    varied, is_row = evidence_of(X, labels, centroids, examples, rounding_of(least, largest))
+    return counts, varied, is_row, examples
 
 
 @kernel()
-def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> IntArray:
-    """Return in how many columns the rows of each cluster differ (k,)."""
+def columns_that_vary(X: FloatArray, labels: IntArray, k: int) -> BoolArray:
+    """Return in which columns the rows of each cluster differ (k, d)."""
     d = X.shape[1]
     _check_fitting(X, labels, X)
     examples = X[rows_of_each(labels, k)[1]]  # which checks the labels
-    varied, found = np.zeros((k, d), np.bool_), np.zeros(k, np.int64)
+    varied = np.zeros((k, d), np.bool_)
     for i in range(X.shape[0]):
         c = labels[i]
         if c >= 0:
             for j in range(d):
                 varied[c, j] |= X[i, j] != examples[c, j]
-    for c in range(k):
-        found[c] = varied[c].sum()
-    return found
+    return varied
 
 
 @kernel()
@@ -156,7 +157,8 @@ def distances_of_each(
     """Return what `flareclust.core.lloyd.Statistics` holds, of the rows that are in a cluster."""
     _check_fitting(X, labels, centroids)
     k, d = centroids.shape
-    counts, sse, largest = np.zeros(k, np.int64), np.zeros(k), np.zeros(k)
+    counts, sse, largest = np.empty(k, np.int64), np.empty(k), np.empty(k)
+    counts[:], sse[:], largest[:] = 0, 0.0, 0.0
     for i in range(X.shape[0]):
         c = _checked(labels[i], k)
         if c < 0:
@@ -193,10 +195,11 @@ def add_means(
     _check_fitting(means, labels, origin)
     for i in range(means.shape[0]):
         c = _checked(labels[i], origin.shape[0], 0)
-        if not present[c]:
-            origin[c], present[c] = means[i], True
         for j in range(means.shape[1]):
+            if not present[c]:
+                origin[c, j] = means[i, j]
             sums[c, j] += rows[i] * (means[i, j] - origin[c, j])
+        present[c] = True
 
 
 @kernel()

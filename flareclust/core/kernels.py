@@ -91,17 +91,6 @@ def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, sq
 
 
 @kernel()
-def label_rows(
-    X: FloatArray, origin: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, screen: Screen
-) -> int:
-    """Set the labels of `nearest_centroids` and return how many differ, by a screen where it serves; spoils `squared`."""
-    changed = -1
-    if screen.tiles.shape[0] > 0:
-        changed = screened_labels(X, origin, screen, centroids, labels)
-    return changed if changed >= 0 else nearest_centroids(X, centroids, labels, squared)
-
-
-@kernel()
 def two_nearest(
     X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray, second: FloatArray
 ) -> None:
@@ -136,20 +125,10 @@ def own_distances(X: FloatArray, centroids: FloatArray, labels: IntArray, square
 
 
 @kernel()
-def cluster_sums(
-    X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
-) -> None:
-    """sums[c] = sum of weights[i] (X_i - origin) and mass[c] = sum of weights[i], over the rows i with label c."""
-    sums[:] = 0.0
-    mass[:] = 0.0
-    add_to_sums(X, weights, origin, labels, sums, mass)
-
-
-@kernel()
 def add_to_sums(
     X: FloatArray, weights: FloatArray, origin: FloatArray, labels: IntArray, sums: FloatArray, mass: FloatArray
 ) -> None:
-    """Add what `cluster_sums` adds up, row after row, so that rows may come in parts."""
+    """Add weights[i] (X_i - origin) to sums[c], and weights[i] to mass[c], of the label c of each row: rows may come in parts."""
     if X.shape[1] == 2:  # where the loop over the features takes longer than the sums
         for i in range(X.shape[0]):
             c = np.uint64(labels[i])  # not negative, so that no index is wrapped
@@ -173,16 +152,16 @@ def give_rows_to_empty_clusters(weights: FloatArray, mass: FloatArray, labels: I
     for i in range(weights.shape[0]):
         if weights[i] == 0.0:
             squared[i] = -1.0
-    if squared.max() <= 0.0:
-        return False
+    moved = False
     for c in range(mass.shape[0]):
         if mass[c] == 0.0:
             farthest = squared.argmax()
-            if squared[farthest] < 0.0:
+            if squared[farthest] < 0.0 or (squared[farthest] == 0.0 and not moved):
                 break
             labels[farthest] = c
             squared[farthest] = -1.0
-    return True
+            moved = True
+    return moved
 
 
 @kernel()
@@ -223,18 +202,22 @@ def lloyd_steps(
     k, d = centroids.shape
     sums, mass = np.empty((k, d)), np.empty(k)
     for step in range(n_steps):
-        changed = label_rows(X, origin, centroids, labels, squared, screen)
+        changed = screened_labels(X, origin, screen, centroids, labels)
+        if changed < 0:
+            changed = nearest_centroids(X, centroids, labels, squared)
         if changed == 0 and status != RELOCATED:
             own_distances(X, centroids, labels, squared)
             return step + 1, SETTLED
-        cluster_sums(X, weights, origin, labels, sums, mass)
         status = MOVING
-        if mass.min() == 0.0:
+        while True:  # adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly
+            sums[:], mass[:] = 0.0, 0.0
+            add_to_sums(X, weights, origin, labels, sums, mass)
+            if status == RELOCATED or mass[mass.argmin()] > 0.0:  # `min` takes longer to compile
+                break
             own_distances(X, centroids, labels, squared)
-            if give_rows_to_empty_clusters(weights, mass, labels, squared):
-                # Adding up again, not subtracting: a cluster that lost its last row must have mass 0 exactly.
-                cluster_sums(X, weights, origin, labels, sums, mass)
-                status = RELOCATED
+            if not give_rows_to_empty_clusters(weights, mass, labels, squared):
+                break
+            status = RELOCATED
         shift = move_centroids(sums, mass, origin, centroids)
         if shift <= tol:
             return step + 1, WITHIN_TOLERANCE
@@ -266,13 +249,12 @@ def column_means(X: FloatArray, mean: FloatArray) -> None:
 
 
 @kernel()
-def column_moments(X: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
-    """mean and variance (d,) become `X.mean(axis=0)` and `X.var(axis=0)`, bit for bit for d > 1.
+def column_variances(X: FloatArray, mean: FloatArray, variance: FloatArray) -> None:
+    """variance (d,) becomes `X.var(axis=0)` of rows with this mean, bit for bit for d > 1.
 
     One row after the other, as NumPy adds; two and three columns in registers.
     """
     n, d = X.shape
-    column_means(X, mean)
     variance[:] = 0.0
     if d <= 3:
         b, e = d // 2, d - 1

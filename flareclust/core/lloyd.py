@@ -15,7 +15,7 @@ from flareclust.core import kernels
 from flareclust.core.arrays import as_centroids, as_count, as_labels, as_matrix, as_rows, as_weights, check_rows
 from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
-from flareclust.core.kernels import column_means, column_moments
+from flareclust.core.kernels import column_means, column_variances
 from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
 from flareclust.core.screen import TILE, Screen, labels_once, once_about, part_of_screen, screen_of
 from flareclust.core.seeds import seeds_of
@@ -287,7 +287,9 @@ def _steps_of_team(
         if mass.min() == 0.0:
             _own_distances(own, X, centroids, labels, squared)
             if kernels.give_rows_to_empty_clusters(weights, mass, labels, squared):
-                kernels.cluster_sums(X, weights, origin, labels, sums, mass)
+                sums.fill(0.0)
+                mass.fill(0.0)
+                add(slice(None))
                 status = kernels.RELOCATED
         if kernels.move_centroids(sums, mass, origin, centroids) <= tol:
             return step + 1, kernels.WITHIN_TOLERANCE
@@ -301,7 +303,8 @@ def _labelling(
 
     def label(part: slice) -> int:
         within = part_of_screen(screen, part)
-        return kernels.label_rows(X[part], origin, centroids, labels[part], squared[part], within)
+        changed = kernels.screened_labels(X[part], origin, within, centroids, labels[part])
+        return changed if changed >= 0 else kernels.nearest_centroids(X[part], centroids, labels[part], squared[part])
 
     return label
 
@@ -321,11 +324,10 @@ def _means(X: FloatArray) -> FloatArray:
 
 def moments(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.mean(axis=0)` and `X.var(axis=0)`."""
-    d = X.shape[1]
-    if d == 1:  # a single column is added up in another order
-        return X.mean(axis=0), variances(X)
-    origin, variance = np.empty(d), np.empty(d)
-    column_moments(X, origin, variance)
+    origin, variance = _means(X), np.empty(X.shape[1])
+    if len(origin) == 1:  # a single column is added up in another order
+        return origin, variances(X)
+    column_variances(X, origin, variance)
     return origin, variance
 
 

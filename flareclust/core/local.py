@@ -419,8 +419,8 @@ def _weighted_means(rows: FloatArray, weights: FloatArray, draws: int, rng: np.r
         closest[closer] = squared[closer]
         found, chances = found + len(drawn), weights * closest
     origin = rows.mean(axis=0)
-    sums, mass = np.empty((found, rows.shape[1])), np.empty(found)
-    kernels.cluster_sums(rows, weights, origin, labels, sums, mass)
+    sums, mass = np.zeros((found, rows.shape[1])), np.zeros(found)
+    kernels.add_to_sums(rows, weights, origin, labels, sums, mass)
     used = mass > 0  # of equal rows drawn together the first has them all
     return _WeightedMeans(origin + sums[used] / mass[used, None], mass[used])
 
@@ -436,12 +436,12 @@ def of_all_rows(
     """Return the clustering of the rows (n, d) nearest to each of the centroids (k, d), with their means, in one pass."""
     k, d = centroids.shape
     origin, labels, inertia = centroids.mean(axis=0), np.empty(len(X), np.int64), 0.0
-    total, sums, mass = np.zeros((k, d)), np.empty((k, d)), np.empty(k)
+    total = np.zeros((k, d))
     for part in pieces(*X.shape):
         stop_if(aborted, f"at row {part.start} of {len(X)} while the rows of k-means were read")
-        rows = np.array(X[part])
+        rows, sums = np.array(X[part]), np.zeros((k, d))
         labels[part], squared = assign(rows, centroids)
-        kernels.cluster_sums(rows, np.ones(len(rows)), origin, labels[part], sums, mass)
+        kernels.add_to_sums(rows, np.ones(len(rows)), origin, labels[part], sums, np.zeros(k))
         total += sums
         inertia += float(squared.sum())
     counts = np.bincount(labels, minlength=k)

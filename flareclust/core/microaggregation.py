@@ -203,12 +203,6 @@ def _scaled(X: FloatArray, like: FloatArray) -> FloatArray:
     return np.asarray(np.divide(np.clip(unit, -_FARTHEST, _FARTHEST), scale, out=np.zeros_like(X), where=scale > 0))
 
 
-def warm_up() -> None:
-    """Compile the kernels, so that processes started later find them on disk."""
-    X = np.arange(12.0).reshape(6, 2)
-    released(X, groups_of(X, SMALLEST_GROUP))
-
-
 # The p % rule of disclosure control: no value of a row stands alone in the mean of its group.
 #
 # Source: Hundepool et al. (2012), Statistical Disclosure Control, chapter 4 (dominance and p % rules for sums). A sum over a
@@ -236,14 +230,14 @@ def without_dominant(X: FloatArray, labels: IntArray) -> tuple[FloatArray, IntAr
     grouped, moved, kept = X[order], X.copy(), labels.copy()
     starts = np.cumsum(np.bincount(labels[order] + 1))
     exposed = np.zeros(max(len(starts) - 1, 0), dtype=np.bool_)
-    _pull_in(grouped, starts, _SHARE, exposed)
+    pull_in(grouped, starts, _SHARE, exposed)
     moved[order] = grouped
     kept[order[exposed[labels[order]]]] = -1
     return moved, kept
 
 
 @kernel()
-def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) -> None:
+def pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) -> None:
     """Move, in place, values of the rows X (n, d) towards the median of their group; group g is `X[starts[g]:starts[g + 1]]`.
 
     Groups become `exposed` if their values would have to move to one or two rows' own.
@@ -292,7 +286,7 @@ def _pull_in(X: FloatArray, starts: IntArray, share: float, exposed: BoolArray) 
 
 @kernel()
 def _lopsided(values: FloatArray, maximum: int, share: float) -> bool:
-    """Return whether all values but the `most` least or largest ones lie so close together that `_pull_in` may apply."""
+    """Return whether all values but the `most` least or largest ones lie so close together that `pull_in` may apply."""
     ends = np.empty((2, 3))  # the three least, and the three largest negated, each in increasing order
     ends[:] = np.inf
     for value in values:

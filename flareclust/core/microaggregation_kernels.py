@@ -101,7 +101,8 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
             gain = _squared_norm(total) * (1 / (i + 1) + 1 / (n - i - 1))
             if gain > best:
                 best, size = gain, i + 1
-                shift[:] = total
+                for j in range(d):
+                    shift[j] = total[j]
         rest, spread = n - size, 0.0
         centre -= shift / rest
         moved = np.zeros(n, np.bool_)
@@ -112,7 +113,8 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
         if size == 0 or not _squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
         segment = order[lo:hi]
-        order[lo:hi] = np.concatenate((segment[~moved], segment[moved]))
+        for i, row in enumerate(np.concatenate((segment[~moved], segment[moved]))):
+            order[lo + i] = row
         hi -= size
     return hi
 
@@ -163,14 +165,17 @@ def _cut(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int) -> int:
                 gain = _squared_norm(total) * (1 / i + 1 / (n - i))
                 if gain > better:
                     better, here = gain, i
-                    shift[:] = total
+                    for j in range(d):
+                        shift[j] = total[j]
         if not better > best * (1 + 1e-12):
             break
         best, at, ranking = better, here, ranked
-        along[:] = -shift
+        for j in range(d):
+            along[j] = -shift[j]
     if at == 0:
         return 0
-    order[lo:hi] = order[lo:hi][ranking]
+    for i, row in enumerate(order[lo:hi][ranking]):
+        order[lo + i] = row
     return lo + at
 
 
@@ -194,7 +199,8 @@ def _principal_axis(Z: FloatArray, order: IntArray, lo: int, hi: int, centre: Fl
         size = np.sqrt(_squared_norm(moved))
         if size == 0:
             break
-        axis[:] = moved / size
+        for j in range(d):
+            axis[j] = moved[j] / size
     return axis
 
 

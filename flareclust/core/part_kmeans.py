@@ -94,8 +94,8 @@ def _relocated(parts: Parts, labels: list[Any], centroids: FloatArray, mass: Flo
 
 
 def _step(X: FloatArray, labels: IntArray, before: IntArray | None, origin: FloatArray, k: int) -> _Step:
-    sums, mass = np.empty((k, X.shape[1])), np.empty(k)
-    kernels.cluster_sums(X, np.ones(len(X)), origin, labels, sums, mass)
+    sums, mass = np.zeros((k, X.shape[1])), np.zeros(k)
+    kernels.add_to_sums(X, np.ones(len(X)), origin, labels, sums, mass)
     changed = len(X) if before is None else int((labels != before).sum())
     return _Step(changed, sums, mass)
 

@@ -121,9 +121,9 @@ def labels_of(X: FloatArray, centroids: FloatArray) -> IntArray:
 
 def _sums(X: FloatArray, labels: IntArray, centroids: FloatArray, origin: FloatArray) -> _Sums:
     k, d = centroids.shape
-    squared, sums, mass = np.empty(len(X)), np.empty((k, d)), np.empty(k)
+    squared, sums, mass = np.empty(len(X)), np.zeros((k, d)), np.zeros(k)
     kernels.own_distances(X, centroids, labels, squared)
-    kernels.cluster_sums(X, np.ones(len(X)), origin, labels, sums, mass)
+    kernels.add_to_sums(X, np.ones(len(X)), origin, labels, sums, mass)
     counts, first = rows_of_each(labels, k)
     return _Sums(counts, sums, sums_by_label(labels, squared, k), X[first])
 

@@ -319,10 +319,13 @@ def pyramid_steps(
                 # A row that changes its cluster moves it by more, unless an equal one takes its place.
                 moved |= abs(move) > 1e-13 * pyramid.cells[0, 3 + j] + 1e-15 * abs(origin[j])
         if not moved and not np.isnan(earlier[0, 0]):
-            centroids[:] = earlier  # no label has changed: this step and the one before are taken back
+            for c in range(k):  # no label has changed: this step and the one before are taken back
+                for j in range(d):
+                    centroids[c, j] = earlier[c, j]
             return step - 1, True
         if not moved or shift <= tol:
             return step, True
-        earlier[:] = centroids
-        centroids[:] = sums[:, :d] + origin
+        for c in range(k):  # in loops: numba takes two seconds to compile assignments of arrays
+            for j in range(d):
+                earlier[c, j], centroids[c, j] = centroids[c, j], sums[c, j] + origin[j]
     return n_steps, False

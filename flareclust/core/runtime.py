@@ -63,7 +63,7 @@ _MAKING = RLock()
 def _compile(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     """Return the kernel of a function; the module's names for it, and for those that it calls, mean kernels from then on.
 
-    A kernel that is called as a part of a module, such as `kernels.label_rows`, numba finds through `__getattr__`.
+    A kernel that is called as a part of a module, such as `kernels.own_distances`, numba finds through `__getattr__`.
     """
     names = function.__globals__
     for name in function.__code__.co_names:
@@ -79,7 +79,9 @@ def _compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     from numba import njit
 
     try:
-        return njit(nogil=True, cache=True, **options)(function)
+        return njit(nogil=True, cache=True, no_cfunc_wrapper=True, **options)(
+            function
+        )  # a third entry, for C, that takes as long
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
@@ -89,7 +91,7 @@ def _compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
             RuntimeWarning,
             stacklevel=1,
         )
-        return njit(nogil=True, **options)(function)
+        return njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
 
 
 def _imported(module: str, name: str) -> Any:

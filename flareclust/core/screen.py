@@ -93,8 +93,11 @@ def _fill_tiles(X: FloatArray, origin: FloatArray, scale: float, tiles: Array, l
                     y = np.float32((rows[i, j] - origin[j]) * scale)
                     tile[j, first + i] = y
                     squares[i] += y * y
+        most = np.float32(0.0)
+        for i in range(16):
+            most = max(most, squares[i])
         # Rounded up by more than squares, sum and root are wrong.
-        length = np.sqrt(squares.max()) * (1.0 + 1e-7 * (d + 10))
+        length = np.sqrt(most) * (1.0 + 1e-7 * (d + 10))
         longest[start // TILE] = max(longest[start // TILE], length)
 
 
@@ -108,55 +111,35 @@ def _close_calls(best: Array, second: Array, bound: float) -> int:
 
 
 @kernel()
-def _exchange(labels: IntArray, nearest: Array) -> int:
-    """labels becomes nearest; return how many differed."""
-    changed = 0
-    for i in range(labels.shape[0]):
-        changed += labels[i] != nearest[i]
-        labels[i] = nearest[i]
-    return changed
-
-
-@kernel()
 def _error(d: int, y: float, g: float) -> float:
     """Return how wrong the score of a row of length y and a centroid of length g can be; see the module."""
     return (d + 8) * 2.0**-24 * 1.05 * (y * g + g * g / 2) + (d + 4) * 2.0**-53 * (y + g) ** 2 + 1e-30
 
 
 @kernel()
-def _recheck(x: FloatArray, columns: FloatArray, distances: FloatArray) -> int:
-    """Return which of the centroids, columns (d, k), is nearest to x, added up as `kernels.nearest_centroids` does."""
-    distances[:] = 0.0
-    for j in range(x.shape[0]):
-        coordinate, column = x[j], columns[j]
-        for c in range(column.shape[0]):
-            difference = coordinate - column[c]
-            distances[c] += difference * difference
-    return int(np.argmin(distances))
-
-
-@kernel()
 def screened_labels(X: FloatArray, origin: FloatArray, screen: Screen, centroids: FloatArray, labels: IntArray) -> int:
     """labels[i] = the nearest centroid, lowest index on ties, as by differences; return how many changed.
 
-    Returns -1, and changes nothing, where a centroid is too far from the rows for float32.
+    Returns -1, and changes nothing, where there is no screen, or a centroid is too far from the rows for float32.
     """
-    k, d = centroids.shape
     scale, tiles, longest = screen
-    groups, half = _no_groups(k, d)
-    farthest = _fill_groups(centroids, origin, scale, groups, half)
+    if tiles.shape[0] == 0:
+        return -1
+    groups, half, columns, farthest = _groups_of(centroids, origin, scale)
     if not farthest < _FAR:
         return -1
-    columns, distances = np.ascontiguousarray(centroids.T), np.empty(k)
     best, second, nearest = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.int32)
     changed = 0
     for t in range(tiles.shape[0]):
         rows = X[t * TILE : (t + 1) * TILE]
         two_best(tiles[t], groups, half, best, second, nearest)
-        bound = np.float32(2.0 * _error(d, longest[t], farthest))
+        bound = np.float32(2.0 * _error(X.shape[1], longest[t], farthest))
         if _close_calls(best, second, bound) > 0:
-            _look_again(rows, columns, best, second, bound, nearest, distances)
-        changed += _exchange(labels[t * TILE : (t + 1) * TILE], nearest)
+            _look_again(rows, columns, best, second, bound, nearest)
+        own = labels[t * TILE : (t + 1) * TILE]
+        for i in range(own.shape[0]):
+            changed += own[i] != nearest[i]
+            own[i] = nearest[i]
     return changed
 
 
@@ -176,59 +159,61 @@ def labels_once(X: FloatArray, origin: FloatArray, scale: float, centroids: Floa
     No coordinate of a centroid is farther than 1 / scale from the origin. Rows may be anywhere.
     """
     n, d = X.shape
-    k = centroids.shape[0]
-    groups, half = _no_groups(k, d)
-    farthest = _fill_groups(centroids, origin, scale, groups, half)
-    columns, distances = np.ascontiguousarray(centroids.T), np.empty(k)
+    groups, half, columns, farthest = _groups_of(centroids, origin, scale)
     best, second, nearest = np.empty(TILE, np.float32), np.empty(TILE, np.float32), np.empty(TILE, np.int32)
-    tile, longest = np.zeros((1, d, TILE), np.float32), np.empty(1)
+    tile, longest = np.empty((1, d, TILE), np.float32), np.empty(1)
+    tile[:] = 0.0
     for start in range(0, n, TILE):
         rows = X[start : start + TILE]
         longest[0] = 0.0
         _fill_tiles(rows, origin, scale, tile, longest)
         if not longest[0] < _FAR:  # too far from the centroids for float32
-            for i in range(rows.shape[0]):
-                labels[start + i] = _recheck(rows[i], columns, distances)
-            continue
-        two_best(tile[0], groups, half, best, second, nearest)
-        bound = np.float32(2.0 * _error(d, longest[0], farthest))
+            best[:], second[:], bound = 0.0, 0.0, np.float32(0.0)
+        else:
+            two_best(tile[0], groups, half, best, second, nearest)
+            bound = np.float32(2.0 * _error(d, longest[0], farthest))
         if _close_calls(best, second, bound) > 0:
-            _look_again(rows, columns, best, second, bound, nearest, distances)
-        labels[start : start + TILE] = nearest[: rows.shape[0]]
+            _look_again(rows, columns, best, second, bound, nearest)
+        for i in range(rows.shape[0]):  # in loops: numba takes two seconds to compile assignments of arrays
+            labels[start + i] = nearest[i]
 
 
 @kernel()
-def _no_groups(k: int, d: int) -> tuple[Array, Array]:
-    """Return room for k centroids in groups, for `two_best`, and for what is taken from their scores."""
+def _groups_of(centroids: FloatArray, origin: FloatArray, scale: float) -> tuple[Array, Array, FloatArray, float]:
+    """Return g = scale (centroid - origin) in groups, for `two_best`, |g|^2 / 2, the centroids' columns, and the largest |g|."""
+    k, d = centroids.shape
     n_groups = (k + GROUP - 1) // GROUP
-    return np.zeros((n_groups, d, GROUP), np.float32), np.full(n_groups * GROUP, 3e38, np.float32)
-
-
-@kernel()
-def _fill_groups(centroids: FloatArray, origin: FloatArray, scale: float, groups: Array, half: Array) -> float:
-    """Put g = scale (centroid - origin) into the groups and |g|^2 / 2 into `half`; return the largest |g|."""
-    farthest = 0.0
-    for c in range(centroids.shape[0]):
+    groups, half = np.empty((n_groups, d, GROUP), np.float32), np.empty(n_groups * GROUP, np.float32)
+    columns, farthest = np.empty((d, k)), 0.0
+    groups[:], half[:] = 0.0, 3e38
+    for c in range(k):
         total = 0.0
-        for j in range(centroids.shape[1]):
+        for j in range(d):
             g = (centroids[c, j] - origin[j]) * scale
-            groups[c // GROUP, j, c % GROUP] = g
+            columns[j, c], groups[c // GROUP, j, c % GROUP] = centroids[c, j], g
             total += g * g
         farthest, half[c] = max(farthest, np.sqrt(total)), total / 2
-    return farthest
+    return groups, half, columns, farthest
 
 
 @kernel()
 def _look_again(
-    rows: FloatArray,
-    columns: FloatArray,
-    best: Array,
-    second: Array,
-    bound: float,
-    nearest: Array,
-    distances: FloatArray,
+    rows: FloatArray, columns: FloatArray, best: Array, second: Array, bound: float, nearest: Array
 ) -> None:
-    """nearest[i] = the nearest by differences, where the two best scores differ by no more than the bound."""
+    """nearest[i] = the nearest of the centroids, columns (d, k), where the two best scores differ by no more than the bound.
+
+    Differences are added up as `kernels.nearest_centroids` does.
+    """
+    distances = np.empty(columns.shape[1])
     for i in range(rows.shape[0]):
         if best[i] - second[i] <= bound:
-            nearest[i] = _recheck(rows[i], columns, distances)
+            distances[:] = 0.0
+            for j in range(columns.shape[0]):
+                coordinate, column = rows[i, j], columns[j]
+                for c in range(column.shape[0]):
+                    difference = coordinate - column[c]
+                    distances[c] += difference * difference
+            least = 0
+            for c in range(distances.shape[0]):
+                least = c if distances[c] < distances[least] else least
+            nearest[i] = least

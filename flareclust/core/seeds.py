@@ -108,12 +108,8 @@ def _more_seeds(
             break
         rows, points = _candidates_of(X, mass, X[chosen[found - 1]], closest, ends, line)
         _seeds_with(own, X, mass, tiles, points, closest, sums)
-        best = _best_candidate(sums)
-        chosen[found] = rows[best]
-        total = 0.0
-        for t in range(ends.shape[0]):
-            total += sums[1 + best, t]
-            ends[t] = total
+        best = sums[1:].cumsum(axis=1)[:, -1].argmin()
+        chosen[found], ends[:] = rows[best], sums[1 + best].cumsum()
         found += 1
     return found
 
@@ -288,7 +284,7 @@ def seeds_with(
     """
     rows, d = X.shape
     n = points.shape[0]
-    own = np.zeros((1, min(d, TILED), TILE))
+    own = np.empty((1, min(d, TILED), TILE))  # lanes beyond the rows are looked at by nobody
     distances = np.empty((n, TILE))
     for start in range(0, rows, TILE):
         t, size = start // TILE, min(TILE, rows - start)
@@ -411,29 +407,17 @@ def _candidates_of(
     points = np.empty((1 + candidates, d))
     for j in range(d):  # in loops: numba takes two seconds to compile assignments of arrays
         points[0, j] = seed[j]
-    last = np.searchsorted(ends, ends[-1])
     for t in range(candidates):
         at[t] = uniforms[t] * ends[-1]
-        # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
-        into[t] = min(np.searchsorted(ends, at[t], side="right"), last)
+        # Tiles that add nothing are skipped; the total keeps a number rounded up to it in range.
+        into[t] = 0  # np.searchsorted takes half a second to compile
+        while ends[into[t]] <= at[t] and ends[into[t]] < ends[-1]:
+            into[t] += 1
     rows_drawn(X, weights, points[0], closest, ends, at, into, rows)
     for t in range(candidates):
         for j in range(d):
             points[1 + t, j] = X[rows[t], j]
     return rows, points
-
-
-@kernel()
-def _best_candidate(sums: FloatArray) -> int:
-    """Return the candidate with the least sum; the sums' first line is the seed's."""
-    best, least = 0, np.inf
-    for t in range(sums.shape[0] - 1):
-        total = 0.0
-        for part in sums[1 + t]:
-            total += part
-        if total < least:
-            best, least = t, total
-    return best
 
 
 @kernel()
@@ -458,7 +442,13 @@ def more_seeds(
             break
         rows, points = _candidates_of(X, weights, X[chosen[found - 1]], closest, ends, uniforms[line])
         seeds_with(X, weights, tiles, points, closest, sums)
-        best = _best_candidate(sums)
+        best, least = 0, np.inf
+        for candidate in range(rows.shape[0]):
+            total = 0.0
+            for t in range(ends.shape[0]):
+                total += sums[1 + candidate, t]
+            if total < least:
+                best, least = candidate, total
         chosen[found] = rows[best]
         total = 0.0
         for t in range(ends.shape[0]):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message
 from flareclust._foundation.version import __version__
-from flareclust.core import compiled, microaggregation
+from flareclust.core import compiled
 from flareclust.data.tables import Table
 from flareclust.federation import site
 from flareclust.federation.nvflare_executor import HELD, ExecutorShell
@@ -137,7 +137,6 @@ class ClusteringExecutor(Parametrized, ExecutorShell):
     def warm_up(cls) -> None:
         """Compile the kernels once, so that processes started later load them from disk."""
         compiled.warm_up()
-        microaggregation.warm_up()
 
     @classmethod
     def job_steps(cls) -> Mapping[str, Step]:

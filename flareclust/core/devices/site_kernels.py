@@ -14,7 +14,7 @@ from flareclust._foundation.validation import LARGEST_VALUE, LEAST_VALUE
 from flareclust.core import kernels
 from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import described_groups
-from flareclust.core.kernels import column_moments
+from flareclust.core.kernels import column_means, column_variances
 from flareclust.core.runtime import kernel
 from flareclust.core.screen import Screen
 from flareclust.core.seeds import TILE, TILED, more_seeds, row_at, seeds_with
@@ -81,7 +81,8 @@ def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, 
     n, d = X.shape
     k = centroids.shape[0]
     origin, variance = np.empty(d), np.empty(d)
-    column_moments(X, origin, variance)
+    column_means(X, origin)
+    column_variances(X, origin, variance)
     threshold = tol * (pairwise_sum(variance) / d)
     weights, squared = np.ones(n), np.empty(n)
     no_screen = Screen(1.0, np.empty((0, d, TILE), np.float32), np.empty(0))
@@ -102,8 +103,8 @@ def lloyd_from(X: FloatArray, centroids: FloatArray, max_iter: int, tol: float, 
 def means_by_label(X: FloatArray, labels: IntArray, means: FloatArray, counts: IntArray) -> None:
     """means (k, d) and counts (k,) become those of the rows of each label, about the mean of all; 0 without rows."""
     d = X.shape[1]
-    origin, variance = np.empty(d), np.empty(d)
-    column_moments(X, origin, variance)
+    origin = np.empty(d)
+    column_means(X, origin)
     means[:], counts[:] = 0.0, 0
     for i in range(X.shape[0]):
         c = labels[i]

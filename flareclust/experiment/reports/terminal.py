@@ -126,7 +126,7 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
 def compile_if_first() -> None:
     """Compile before a first run, and say so on stderr, as it takes seconds without another sign of life."""
     if compiles_first():  # plain, since a console makes a part of a notebook's page of it
-        print("compiling the numeric kernels, once for this installation: some tens of seconds", file=sys.stderr)
+        print("compiling the numeric kernels, once for this installation: up to half a minute", file=sys.stderr)
         compile_side_by_side()
 
 

@@ -16,6 +16,7 @@ def cache(tmp_path, monkeypatch):
     """An empty folder of compiled kernels."""
     kernel = SimpleNamespace(
         stats=SimpleNamespace(cache_path=str(tmp_path)),
+        __module__="flareclust.core.kernels",
         __name__="nearest_centroids",
         __code__=compiled.warm_up.__code__,
     )
@@ -87,7 +88,7 @@ def test_an_interactive_first_run_says_so_once_and_a_program_does_not(cache, com
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     flareclust.run("lloyd", sites, 2)
     assert capsys.readouterr().err == (
-        "compiling the numeric kernels, once for this installation: some tens of seconds\n"
+        "compiling the numeric kernels, once for this installation: up to half a minute\n"
     )
     keep(cache)
     flareclust.run("lloyd", sites, 2)
