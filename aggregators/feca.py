@@ -23,8 +23,8 @@ from flareclust.protocol.replies import gathered
 from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
 
-#: More centroids are looked for in a compiled tree, with the same result.
-_MANY = 50
+#: More centroids are looked for in a tree, with the same result; for fewer it takes longer to compile than it saves.
+_MANY = 256
 
 
 @dataclass(frozen=True, eq=False)

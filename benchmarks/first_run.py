@@ -63,7 +63,7 @@ def measure(source: Path, engine: str) -> list[float]:
     """Return the seconds and CPU seconds of a first and of a second run."""
     with tempfile.TemporaryDirectory() as folder:
         kernels = Path(folder) / "kernels"
-        found = []
+        found: list[float] = []
         for name in ("first", "second"):
             (Path(folder) / name).mkdir()
             found += run(source, engine, kernels, Path(folder) / name)

@@ -136,7 +136,7 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    return columns_that_vary(data, labels, k).sum(axis=1) <= 1
+    return np.asarray(columns_that_vary(data, labels, k).sum(axis=1) <= 1)
 
 
 # Numbers of rows as multiples of what a site's policy says.

@@ -17,7 +17,7 @@ from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.kernels import column_means, column_variances
 from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
-from flareclust.core.screen import TILE, Screen, labels_once, once_about, part_of_screen, screen_of
+from flareclust.core.screen import TILE, Screen, labels_once, once_about, part_of_screen, screen_of, screened_labels
 from flareclust.core.seeds import seeds_of
 from flareclust.core.threads import Team, team
 
@@ -303,7 +303,7 @@ def _labelling(
 
     def label(part: slice) -> int:
         within = part_of_screen(screen, part)
-        changed = kernels.screened_labels(X[part], origin, within, centroids, labels[part])
+        changed = screened_labels(X[part], origin, within, centroids, labels[part])
         return changed if changed >= 0 else kernels.nearest_centroids(X[part], centroids, labels[part], squared[part])
 
     return label

@@ -16,9 +16,6 @@ from flareclust.core.seeds import squared_distance
 #: Points in a leaf, at most.
 _LEAF = 48
 
-#: So many points are compared with one another in a few milliseconds.
-_FEW = 256
-
 #: Squared distances that differ by less from the squared radius, relatively or absolutely, are compared as NumPy computes them.
 _NEAR, _TINY = 1e-12, 1e-300
 
@@ -34,8 +31,6 @@ def group_around(points: FloatArray, radii: FloatArray, order: IntArray) -> tupl
         The group of each point (c,), numbered in the order of forming, and the point that each was formed around.
     """
     c, d = points.shape
-    if c <= _FEW:
-        return _group_few(points, radii, order)
     depth = 2 * max(0, int(np.ceil(np.log2(max(c, 1) / _LEAF) / 2)))
     nodes = 2 ** (depth + 1) - 1
     rows, names = points.copy(), np.arange(c)
@@ -45,17 +40,6 @@ def group_around(points: FloatArray, radii: FloatArray, order: IntArray) -> tupl
     groups, picked = np.full(c, -1, np.int64), np.empty(c, np.int64)
     found = _group(points, radii, order, rows, names, boxes, live, starts, 2**depth - 1, groups, picked)
     return groups, picked[:found].copy()
-
-
-def _group_few(points: FloatArray, radii: FloatArray, order: IntArray) -> tuple[IntArray, IntArray]:
-    """Do the same without a tree, which takes seconds to compile."""
-    groups, picked = np.full(len(points), -1, np.int64), []
-    for name in order.tolist():
-        if groups[name] < 0:
-            apart = np.sqrt(((points - points[name]) ** 2).sum(axis=1))
-            groups[(apart <= radii[name]) & (groups < 0)] = len(picked)
-            picked.append(name)
-    return groups, np.array(picked, np.int64)
 
 
 @kernel()
