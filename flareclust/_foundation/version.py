@@ -2,7 +2,7 @@
 
 import re
 
-__version__ = "0.3.0.dev7"
+__version__ = "0.3.0.dev8"
 
 #: Rises when sites or server compute other numbers from the same rows, though what they send looks the same.
 REVISION = 3
