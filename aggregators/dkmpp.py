@@ -100,6 +100,4 @@ def separability(points: FloatArray, labels: IntArray) -> float:
         raise UserError("labels must be all numbers from 0 to the largest; some of them have no point")
     means = clusterers.group_means(points, labels)
     radius = float(np.sqrt(((points - means[labels]) ** 2).sum(axis=1).max()))
-    if len(means) == 1 or radius == 0:
-        return float("inf")
-    return float(pdist(means).min()) / radius
+    return float("inf") if len(means) == 1 or radius == 0 else float(pdist(means).min()) / radius

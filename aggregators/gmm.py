@@ -194,9 +194,7 @@ class GMMAggregator(ClusteringAggregator):
 
     def limits(self, round_: _Round) -> dict[str, int]:
         """Return the most entries of a reply: in an iteration those of the mixture that was sent."""
-        if round_.step != gmm.EXPECTATION:
-            return {}
-        return dict(zip("kd", round_.task["centroids"].shape, strict=True))
+        return {} if round_.step != gmm.EXPECTATION else dict(zip("kd", round_.task["centroids"].shape, strict=True))
 
     def so_far(self, round_: _Round) -> _Round | None:
         """Return the mixture so far, once sites have seen one."""

@@ -92,8 +92,7 @@ class PortfolioExecutor(ClusteringExecutor):
     def local(self, task: Task, rows: SiteRows) -> Message:
         """Describe the local clusters."""
         rows = rows.settled(self.params.k, self.params.n_init)
-        data = rows.X
-        clusters = self._clusters(rows, self.params.k)
+        data, clusters = rows.X, self._clusters(rows, self.params.k)
         if rows.context.secure:
             # Totals over all rows come later; less these clusters they are those of the rows that are in none.
             clusters = without_remainder(data, clusters, rows.context.min_count)

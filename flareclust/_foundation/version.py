@@ -22,9 +22,7 @@ def fits(needed: str, installed: str) -> bool:
     (number, _, messages), (own, _, own_messages) = needed.partition("+"), installed.partition("+")
     if messages and own_messages:
         return messages == own_messages
-    if "dev" in number or "dev" in own:
-        return number == own
-    return number.split(".")[:2] == own.split(".")[:2]
+    return number == own if "dev" in number or "dev" in own else number.split(".")[:2] == own.split(".")[:2]
 
 
 def misfit(needed: str, installed: str) -> str:

@@ -42,8 +42,7 @@ def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> _S
         scores = features @ coefficients.T
     scores -= scores.max(axis=1, keepdims=True)
     odds = np.exp(scores)
-    total = odds.sum(axis=1)
-    rows = np.arange(len(labels))
+    total, rows = odds.sum(axis=1), np.arange(len(labels))
     loss = np.log(total) - scores[rows, labels]
     residual = -odds / total[:, None]
     residual[rows, labels] += 1.0

@@ -102,8 +102,7 @@ def _at_borders(edges: FloatArray, mean: FloatArray, deviation: FloatArray) -> F
     """Return edges (d, e) of which up to half, those nearest to them, are moved to where neighbouring clusters (k, d) are best
     kept apart: as many of their deviations from the one as from the other.
     """
-    moved = edges.copy()
-    most = edges.shape[1] // 2
+    moved, most = edges.copy(), edges.shape[1] // 2
     for j in range(len(edges)):
         order = np.argsort(mean[:, j], kind="stable")
         m, s = mean[order, j], deviation[order, j]
@@ -158,8 +157,7 @@ def counted(
         shown: which columns of leaves and clusters are counted (l, k, d); None for those with `floor` rows.
     """
     n_leaves, k, h = shape
-    used = (labels >= 0) & (leaves >= 0)
-    cell = leaves * k + labels
+    used, cell = (labels >= 0) & (leaves >= 0), leaves * k + labels
     found = np.empty((n_leaves, k, bins.shape[1], h), dtype=np.int64)
     for j in range(bins.shape[1]):
         own = used if known is None else used & known[:, j]

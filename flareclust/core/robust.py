@@ -165,9 +165,7 @@ def capped(weights: Weights, site: IntArray, cap: float | None) -> Weights:
     if (share >= 1).all():
         return weights
     scaled = weights * share[site]
-    if weights.dtype.kind == "f":
-        return scaled
-    return np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
+    return scaled if weights.dtype.kind == "f" else np.minimum(weights, np.maximum(np.rint(scaled), 1)).astype(np.int64)
 
 
 def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:

@@ -99,9 +99,7 @@ class Tree:
         gain[(below.sum(axis=0) < fewest) | (above.sum(axis=0) < fewest)] = -np.inf
         least = _LEAST_GAIN * float(_impurity(self.rows[0][:, None])[0])
         j, edge = np.unravel_index(int(gain.argmax()), gain.shape)
-        if not gain[j, edge] > max(least, 0):
-            return None
-        return int(j), int(edge), below[:, j, edge], above[:, j, edge]
+        return None if not gain[j, edge] > max(least, 0) else (int(j), int(edge), below[:, j, edge], above[:, j, edge])
 
 
 def _impurity(rows: IntArray) -> FloatArray:

@@ -62,8 +62,7 @@ def dominance_in(X: FloatArray, labels: IntArray, k: int) -> Dominance:
 def dominance_by_moments(rows: IntArray, means: FloatArray, squares: FloatArray) -> Dominance:
     """Return it of sums (r, c) by their numbers of rows, means and sums of squared deviations from these, each (r, c)."""
     n = np.maximum(rows, 1)
-    deviation = np.sqrt(squares / n)
-    total = n * means
+    deviation, total = np.sqrt(squares / n), n * means
     largest, two = (m * means + deviation * np.sqrt(m * np.maximum(n - m, 0)) for m in (1, N))
     p_ratio, nk = _found(total, largest, np.where(n > N, two, total))
     there, negative = rows > 0, (means < 0) & (rows > 0)

@@ -82,9 +82,7 @@ def percent(share: float) -> str:
     share = min(max(share, 0.0), 1.0)  # rounding of sums
     if 1e-9 < share < 0.01:
         return "<1 %"
-    if 0.99 < share < 1 - 1e-9:
-        return ">99 %"
-    return f"{rounded(100 * share, 0)} %"
+    return ">99 %" if 0.99 < share < 1 - 1e-9 else f"{rounded(100 * share, 0)} %"
 
 
 def plain_name(columns: Sequence[str], j: int, unit: str = "") -> str:

@@ -108,8 +108,7 @@ def score_sums(
         Aborted: when `aborted` says so.
     """
     check_candidates(task)
-    keys = list(names)
-    solutions = unstack(task)
+    keys, solutions = list(names), unstack(task)
     if (limited and int((~np.isnan(X)).sum()) // repeats < values_needed(task, keys, X.shape[1])) or len(X) < min_count:
         X = X[:0]
     found: dict[str, list[np.ndarray]] = {name: [] for name in ("sse", "silhouette", "spread", "counts", "scatter")}

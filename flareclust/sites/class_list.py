@@ -98,9 +98,7 @@ def reaches_functions(entry: str) -> bool:
     package, _, rest = entry.partition(".")
     if package == "flareclust":
         return entry not in {*of_sites(), *of_server()} and not of_another_version(entry)
-    if package == "nvflare":
-        return not rest.rpartition(".")[2].lstrip("_")[:1].isupper()
-    return entry == _EVERYTHING
+    return not rest.rpartition(".")[2].lstrip("_")[:1].isupper() if package == "nvflare" else entry == _EVERYTHING
 
 
 def of_another_version(entry: str) -> bool:
