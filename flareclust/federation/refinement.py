@@ -17,7 +17,7 @@ At the server:
    distance of the rows that they reported, and the best of all is kept, whatever came last.
 6. An attempt: up to four proposals (`proposals`) are tried one after the other, until one lowers the mean squared distance by a
    ten-thousandth; none ends the refinement. Each gets up to four updates, and fewer where as many as are left, each worth
-   as much as the last, would not make it better than the best solution.
+   as much as the last, would not be worth that. Of two clusters, which start anew, all proposals are tried.
 7. Updates need means and numbers of rows only. Squared deviations by column are asked for where proposals are made of them.
 """
 
@@ -148,25 +148,26 @@ def advanced(
     solution = task["centroids"]
     means, behind = lloyd_merge(solution, replies), rows_behind(len(solution), replies)
     value = float(np.sum(stacked(replies, "inertia")) / behind.sum()) if behind.any() else np.inf
+    anew = len(solution) == 2 and state.totals is not None
     # Infinite for the first value of a proposal, which has none before it.
     gain = state.last - value
-    hopeless = state.updates > 0 and value - state.updates * gain > state.before
+    hopeless = state.updates > 0 and value - state.updates * gain > state.before * (1 - _WORTH)
     state = replace(state.judged(solution, value, behind), last=value)
     if state.updates and not hopeless and not np.array_equal(solution, means):
         state = replace(state, updates=state.updates - 1)
-        describes = state.attempts and not state.updates and state._succeeded
+        describes = not anew and state.attempts and not state.updates and state._succeeded
         return (state, SPREAD, stack([means])) if describes else (state, UPDATE, {"centroids": means})
-    if not state._succeeded:
+    if anew or not state._succeeded:
         return _next_proposal(state)
     return state, SPREAD, stack([state.centroids]) if state.attempts else {}
 
 
 def _next_proposal(state: Refinement) -> tuple[Refinement, str, Message]:
-    """Return what `advanced` does, with the next of the proposals; the end where there is none, or no attempt is left."""
+    """Return what `advanced` does, with the next of the proposals; where there is none, others if these were worth it, or the end."""
     assert state.totals is not None
     proposals = split_merge.proposals(state.totals)
     if state.tried == len(proposals):
-        return state, UPDATE, {}
+        return state, SPREAD, stack([state.centroids]) if state.attempts and state._succeeded else {}
     solution, state = proposals[state.tried], replace(state, tried=state.tried + 1)
     return replace(state, updates=_OF_A_PROPOSAL, last=np.inf), UPDATE, {"centroids": solution}
 
