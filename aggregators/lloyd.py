@@ -160,7 +160,7 @@ def updated(
     done = updates >= params.rounds or shift <= params.tol
     if done and attempts and not params.rule.judges:
         state = replace(state, refinement=refining.Refinement(centroids, 0, attempts))
-        return Round(stack([centroids]), False, diagnostics, state, refining.SPREAD)
+        return Round({"centroids": centroids}, False, diagnostics, state, refining.UPDATE)
     return Round({"centroids": centroids}, done, diagnostics, state, refining.UPDATE)
 
 
@@ -171,7 +171,8 @@ def _refined(params: lloyd.UpdatesParams, round_: _Round, replies: Collection[Me
     state = replace(round_.state, refinement=refinement)
     if task:
         return Round(task, False, refinement.diagnostics, state, step)
-    state = replace(_remembering(params, state, refinement.centroids), refinement=None, counts=refinement.counts)
+    counts = state.counts if refinement.counts is None else refinement.counts
+    state = replace(_remembering(params, state, refinement.centroids), refinement=None, counts=counts)
     return Round({"centroids": refinement.centroids}, True, refinement.diagnostics, state, step)
 
 

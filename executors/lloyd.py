@@ -9,8 +9,8 @@ Readings and deviations:
 2. A site's group of fewer than `min_count` rows, or whose mean is a row, is not sent, and its rows do not take part in
    this round; one of one row repeated is sent with rows of another (`flareclust.core.local`). Lloyd's algorithm has no
    such rule. A site with no other groups sends an empty reply, and stays.
-3. The inertia that comes with an update is of the rows that take part. With the others, the sums of several rounds
-   would be equations for a row that is alone near a centroid.
+3. The inertia that comes with an update is of the rows that take part, in groups of three and more: with the others, the sums
+   of several rounds would be equations for a row that is alone near a centroid, and two rows follow from mean and inertia.
 4. The start: unless the server has one of its own, each site draws k seeds by greedy k-means++ and sends the means of
    their cells (the rows nearest to each), or with `seeds="rows"` the seeds themselves, which are rows. A site with
    fewer than `min_count` rows per seed draws fewer.

@@ -253,7 +253,7 @@ def _assign(
         if outliers is not None:
             n, expected = int(sum(placed_file.details["outlier"])), outliers * len(labels)
             notes.append(
-                f"{n:,} of {len(labels):,} {row_name} are outliers, {expected:,.1f} expected; labels.csv names them"
+                f"outliers: {n:,} of {len(labels):,} {row_name}, {expected:,.1f} expected; labels.csv names them"
             )
         if moved is not None:
             with write_atomically(out / PAGE) as file:

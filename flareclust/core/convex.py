@@ -146,8 +146,7 @@ def _admm(
     be had from it: y is its projection on the ball of `radius` = lam / penalty, z is the rest.
     """
     g, d = centers.shape
-    total = sizes.sum()
-    middle = np.zeros(d)
+    total, middle = sizes.sum(), np.zeros(d)
     for a in range(g):
         middle += sizes[a] * centers[a]
     middle /= total

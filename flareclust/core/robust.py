@@ -315,8 +315,7 @@ def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
         return start
     offsets = (points - start) / scale
     offsets *= np.minimum(1.0, _REACH / np.maximum(distance / scale, 1.0))[:, None]
-    weights = weights / weights.max()
-    here = np.zeros_like(start)
+    weights, here = weights / weights.max(), np.zeros_like(start)
     for _ in range(_STEPS):
         moved = _step(here, offsets, weights)
         done = float(_norms((moved - here)[None])[0]) <= _TOLERANCE

@@ -79,9 +79,8 @@ def _compiled(function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     from numba import njit
 
     try:
-        return njit(nogil=True, cache=True, no_cfunc_wrapper=True, **options)(
-            function
-        )  # a third entry, for C, that takes as long
+        # Without a third entry, for C, which takes as long.
+        return njit(nogil=True, cache=True, no_cfunc_wrapper=True, **options)(function)
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise

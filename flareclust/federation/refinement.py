@@ -5,7 +5,8 @@ means, as Lloyd's algorithm does, and sees from the deviations which cluster to 
 
 Readings, at the sites:
 1. A site's group of fewer than `min_count` rows, of one row repeated, or whose mean is a row, is not reported.
-2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are sent as 0.
+2. Mean and deviations of two rows are these rows: where a group has fewer than three rows its deviations are sent as 0,
+   and it is left out of the inertia.
 3. With secure sums a group counts that all sites together have: first the sites' numbers of rows are added up, and then
    they report the clusters that have `min_count` rows in all (three at least), however few of them are at one site. Rows
    of the other clusters go to the nearest of these, so that all rows are included and no difference is about the rest.
@@ -13,8 +14,8 @@ Readings, at the sites:
    side are reported over the same rows. They get labels, and are assessed, as all others.
 
 At the server:
-5. The solution gets a number of Lloyd updates. Every solution that the sites were sent is judged by the mean squared
-   distance of the rows that they reported, and the best of all is kept, whatever came last.
+5. The solution gets a number of Lloyd updates. Every solution is judged by the mean squared distance of the rows whose
+   inertia the sites reported, and the best of all is kept, whatever came last.
 6. An attempt: up to four proposals (`proposals`) are tried one after the other, until one lowers the mean squared distance by a
    ten-thousandth; none ends the refinement. Each gets up to four updates, and fewer where as many as are left, each worth
    as much as the last, would not be worth that. Of two clusters, which start anew, all proposals are tried.
@@ -28,6 +29,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import robust, split_merge
+from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import add_means
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.protocol.replies import gathered, piecewise, stacked
@@ -37,8 +39,8 @@ from flareclust.protocol.state import State
 from flareclust.protocol.steps import Step
 from flareclust.protocol.task import GROUPS, Task, rounded_spread
 
-#: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia of
-#: these rows about the centroids that were sent.
+#: The step of one update: which centroids (`cluster`) have rows here, with their means and numbers, and the inertia about the
+#: centroids that were sent, of groups of `LEAST_ROWS` rows or more.
 UPDATE = "update"
 
 #: The step: for each centroid of `candidates` (t, d), as one of the solutions has it, the rows of its cluster here. All
@@ -112,13 +114,10 @@ class Refinement(State):
         """Return plain numbers about where it stands."""
         return {"mean_square": self.best, "attempts_left": float(self.attempts)} if self.best < np.inf else {}
 
-    def judged(self, solution: FloatArray, value: float, counts: IntArray) -> "Refinement":
-        """Return the state that keeps a solution (k, d) if its mean squared distance is the least so far."""
-        return replace(self, centroids=solution, best=value, counts=counts) if value < self.best else self
-
     @property
-    def _succeeded(self) -> bool:
-        return self.best < self.before * (1 - _WORTH) or self.before == np.inf
+    def succeeded(self) -> bool:
+        """Return whether one of the last proposals was worth it."""
+        return self.best < self.before * (1 - _WORTH)
 
 
 def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[split_merge.Totals]:
@@ -141,35 +140,39 @@ def advanced(
 ) -> tuple[Refinement, str, Message]:
     """Return the state after the replies to a task, and the step and the task of what is asked next; an empty task at the end."""
     if step == SPREAD:
-        (solution,) = unstack(task)
-        (own,) = totals([solution], list(replies))
-        state = state.judged(solution, split_merge.mean_square(solution, own), own.counts)
+        (own,) = totals(unstack(task), list(replies))
         return _next_proposal(replace(state, attempts=state.attempts - 1, before=state.best, totals=own, tried=0))
     solution = task["centroids"]
-    means, behind = lloyd_merge(solution, replies), rows_behind(len(solution), replies)
-    value = float(np.sum(stacked(replies, "inertia")) / behind.sum()) if behind.any() else np.inf
-    anew = len(solution) == 2 and state.totals is not None
+    means, (sent, _) = lloyd_merge(solution, replies), gathered(replies, ("counts",))
+    # The inertia is of the groups of so many rows.
+    rows = sent["counts"][sent["counts"] >= LEAST_ROWS].sum()
+    value = float(np.sum(stacked(replies, "inertia")) / rows) if rows else np.inf
     # Infinite for the first value of a proposal, which has none before it.
     gain = state.last - value
-    hopeless = state.updates > 0 and value - state.updates * gain > state.before * (1 - _WORTH)
-    state = replace(state.judged(solution, value, behind), last=value)
+    hopeless = state.updates > 0 and value - state.updates * gain > min(state.before * (1 - _WORTH), state.best)
+    if value < state.best:
+        state = replace(state, centroids=solution, best=value, counts=rows_behind(len(solution), replies))
     if state.updates and not hopeless and not np.array_equal(solution, means):
-        state = replace(state, updates=state.updates - 1)
-        describes = not anew and state.attempts and not state.updates and state._succeeded
-        return (state, SPREAD, stack([means])) if describes else (state, UPDATE, {"centroids": means})
-    if anew or not state._succeeded:
+        return replace(state, updates=state.updates - 1, last=value), UPDATE, {"centroids": means}
+    if state.totals is not None and (len(solution) == 2 or not state.succeeded):
         return _next_proposal(state)
-    return state, SPREAD, stack([state.centroids]) if state.attempts else {}
+    return _describes(state)
 
 
 def _next_proposal(state: Refinement) -> tuple[Refinement, str, Message]:
-    """Return what `advanced` does, with the next of the proposals; where there is none, others if these were worth it, or the end."""
+    """Return what `advanced` does, with the next of the proposals."""
     assert state.totals is not None
     proposals = split_merge.proposals(state.totals)
     if state.tried == len(proposals):
-        return state, SPREAD, stack([state.centroids]) if state.attempts and state._succeeded else {}
+        return _describes(state) if state.succeeded else (state, SPREAD, {})
     solution, state = proposals[state.tried], replace(state, tried=state.tried + 1)
     return replace(state, updates=_OF_A_PROPOSAL, last=np.inf), UPDATE, {"centroids": solution}
+
+
+def _describes(state: Refinement) -> tuple[Refinement, str, Message]:
+    """Return what `advanced` does, with the question that proposals follow from, or the end."""
+    possible = state.attempts and len(state.centroids) > 1 and state.best < np.inf
+    return state, SPREAD, stack([state.centroids]) if possible else {}
 
 
 def lloyd_merge(centroids: FloatArray, replies: Collection[Message], rule: robust.Rule = robust.PLAIN) -> FloatArray:

@@ -290,13 +290,16 @@ class SiteRows:
     def update(self, centroids: FloatArray) -> Groups:
         """Return what `means` does, and the inertia of the rows behind them.
 
-        It is scaled to numbers of rows that are rounded to multiples, because the exact one would give them away.
+        It is scaled to numbers of rows that are rounded to multiples, because the exact one would give them away. It is without
+        groups of fewer than `LEAST_ROWS` rows, unless totals over sites are large enough: with their mean it would be the rows.
         """
         context, rows = self.context, self.completed(centroids).trimmed(centroids)
         found = rows._means_about(centroids)
         labels = np.append(found.source, -1)[found.labels]
         sse = member_statistics(rows.X, labels, centroids).sse
         sse[found.source] *= factor(found.counts, context.round_counts, context.min_count)
+        if context.least_rows:
+            sse[found.source[found.counts < LEAST_ROWS]] = 0.0
         return Groups(found.centroids, found.counts, found.source, np.array(sse.sum()))
 
     def spread(self, solutions: Sequence[FloatArray] | None) -> Message:

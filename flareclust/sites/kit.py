@@ -162,9 +162,7 @@ def _replaced(rights: object, expression: object, known: Sequence[str]) -> objec
     named = _named(rights)
     if _ALL not in named:
         return {**named, _CODE: expression}
-    if not _grants(named[_ALL]):
-        return rights
-    return {**dict.fromkeys(known, named[_ALL]), _CODE: expression}
+    return rights if not _grants(named[_ALL]) else {**dict.fromkeys(known, named[_ALL]), _CODE: expression}
 
 
 def _granted(rights: object, right: str) -> object:

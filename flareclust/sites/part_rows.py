@@ -126,7 +126,8 @@ class PartRows(SiteRows):
             self.parts, centroids, context.least_rows, context.reported, ones=context.ones
         )
         found = found.of(keep)
-        return Groups(found.centroids, found.counts, found.source, np.array(found.sse.sum()))
+        sent = found.counts >= (LEAST_ROWS if context.least_rows else 0)
+        return Groups(found.centroids, found.counts, found.source, np.array(found.sse[sent].sum()))
 
     def spread(self, solutions: Sequence[FloatArray] | None) -> Message:
         """Return the groups of the rows nearest to each centroid of several solutions (k, d), numbered in turn, with their spread."""

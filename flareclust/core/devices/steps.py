@@ -18,6 +18,7 @@ from flareclust.core.devices.site_kernels import (
     start_stream,
     trusted_means,
 )
+from flareclust.core.disclosure import LEAST_ROWS
 from flareclust.core.group_kernels import add_assessed
 from flareclust.core.pyramid import FEWEST_ROWS
 from flareclust.core.runtime import kernel
@@ -193,7 +194,7 @@ def _update_each(
 ) -> None:
     """Compute each site's part of one update of centers (k, d): `lloyd_update`, and the squared distances to the centers.
 
-    cluster[e] says which center entry e is of, and inertia (m,) is of the rows behind a site's entries.
+    cluster[e] says which center entry e is of, and inertia (m,) is of the rows behind a site's entries of `LEAST_ROWS` or more.
     """
     k, d = centers.shape
     end = 0
@@ -213,7 +214,7 @@ def _update_each(
         kernels.own_distances(X, centers, labels, squared)
         sse[:] = 0.0
         for row in range(X.shape[0]):
-            if keep[labels[row]]:
+            if keep[labels[row]] and rows[labels[row]] >= LEAST_ROWS:
                 sse[labels[row]] += squared[row]
         inertia[i] = pairwise_sum(sse)
         for c in range(k):

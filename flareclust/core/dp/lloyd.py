@@ -98,8 +98,7 @@ def next_centroids(
         toward: a point (d,) about which centroids are shrunk by as much as noise has moved them away from it (James and
             Stein 1961); None for no shrinking.
     """
-    d = centroids.shape[1]
-    rows = sums.rows
+    d, rows = centroids.shape[1], sums.rows
     sure = sure_rows(rows, noise)
     behind = np.where(sure, rows, 1)
     goal = centroids + sums.shifts / behind[:, None] * radii[:, None]

@@ -51,8 +51,7 @@ def add(total: Words, words: Words) -> None:
 
 def negated(words: Words) -> Words:
     """Return minus the numbers (4, w), modulo 2^256."""
-    flipped = ~words
-    one = np.zeros_like(words)
+    flipped, one = ~words, np.zeros_like(words)
     one[0] = 1
     add(flipped, one)
     return flipped

@@ -215,13 +215,13 @@ def test_an_empty_cluster_keeps_its_centroid() -> None:
 
 
 def test_an_update_worked_by_hand() -> None:
-    rows = np.array([[0.0, 0.0], [2.0, 0.0], [10.0, 0.0], [10.0, 3.0], [50.0, 0.0]])
+    rows = np.array([[0.0, 0.0], [2.0, 0.0], [10.0, 0.0], [10.0, 3.0], [10.0, 4.5], [50.0, 0.0]])
     sent = ask(rows, UPDATE, np.array([[90.0, 90.0], [1.0, 1.0], [10.0, 0.0], [60.0, 0.0]]), k=4)
     assert sent["cluster"].tolist() == [1, 2]
-    assert sent["centroids"].tolist() == [[1.0, 0.0], [10.0, 1.5]]
-    assert sent["counts"].tolist() == [2, 2]
-    # Two rows at squared distance 2, one at 0, one at 9; the row near (60, 0) is alone and does not take part.
-    assert sent["inertia"] == 13.0
+    assert sent["centroids"].tolist() == [[1.0, 0.0], [10.0, 2.5]]
+    assert sent["counts"].tolist() == [2, 3]
+    # Squared distances of 0, 9 and 20.25; two rows have no inertia, and the row near (60, 0) is alone and does not take part.
+    assert sent["inertia"] == 29.25
 
 
 def test_a_row_that_is_alone_near_a_centroid_changes_nothing_that_is_sent() -> None:

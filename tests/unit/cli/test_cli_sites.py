@@ -117,7 +117,7 @@ def test_a_late_site_of_a_mixture_learns_which_rows_are_outliers(command, tmp_pa
     assert expected[-2:].all()
     assert not expected.all()
     assert (
-        f"{expected.sum()} of {len(late)} rows are outliers, {len(late) / 10:.1f} expected; labels.csv names them"
+        f"outliers: {expected.sum()} of {len(late)} rows, {len(late) / 10:.1f} expected; labels.csv names them"
         in " ".join(done.out.split())
     )
     written = pd.read_csv(tmp_path / "labels" / "labels.csv")
