@@ -50,6 +50,7 @@ LLOYD = (
     Case(1_000_000, 16, 100, 6, goal=2),
     Case(100_000, 64, 60, 15, goal=2, gemm_goal=0.55),
     Case(100_000, 64, 60, 15, weighted=True, goal=1),
+    Case(100_000, 128, 1_000, 5),  # as embeddings are
     Case(100_000, 784, 60, 6, goal=2, gemm_goal=0.55),
     Case(100_000, 784, 60, 6, weighted=True, goal=1),
 )

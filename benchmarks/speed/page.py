@@ -93,7 +93,7 @@ def table(lines: Lines, group: str, runs: Runs) -> str:
 def shape(case: str) -> str:
     """Return a case's rows, columns and clusters, as a person reads them."""
     n, d, k, *more = case.split(",")
-    return ", ".join([f"{int(n):,} rows", f"d = {d}", f"k = {k}", *more])
+    return ", ".join([f"{int(n):,} rows", f"d = {d}", f"k = {int(k):,}", *more])
 
 
 def _apart(inertia: float, first: float) -> str:

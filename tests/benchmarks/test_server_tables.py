@@ -13,6 +13,11 @@ def test_the_page_shows_the_figures_of_sites_that_were_measured():
     assert page.with_tables(text, json.loads(speed.RECORD.read_text(encoding="utf-8"))) == text
 
 
+def test_a_shape_is_what_a_person_reads():
+    assert page.shape("100000,128,1000") == "100,000 rows, d = 128, k = 1,000"
+    assert page.shape("100000,2,15,weighted") == "100,000 rows, d = 2, k = 15, weighted"
+
+
 def test_lines_that_were_not_measured_stay():
     """A measured line replaces that of its case and contender, and no other; each keeps the run that it is of."""
     record = json.loads(speed.RECORD.read_text(encoding="utf-8"))
