@@ -256,7 +256,7 @@ def test_the_check_of_groups_notices_scales_that_overflow_for_the_largest_row_al
 
 
 def tells_what_the_shell_has_read(self, *arguments, update=LloydExecutor.update):
-    found = update(self, *arguments)
+    found = update(*arguments)
     if getattr(self, "_rows", None) is not None:
         found["inertia"] = np.array(self._rows[1].X.max())
     return found
