@@ -42,8 +42,7 @@ test: install
 # Once here, or each of the tests' processes would compile the kernels for itself.
 kernels: install
 	$(BIN)/python -c "$(COMPILE_KERNELS)"
-COMPILE_KERNELS := from flareclust.core import compiled, microaggregation as groups; \
-	compiled.compile_side_by_side(); compiled.warm_up(); groups.warm_up()
+COMPILE_KERNELS := from flareclust.core.compiled import warm_up; warm_up()
 
 # Everything but `nightly`.
 test-all: lint
