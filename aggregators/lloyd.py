@@ -14,7 +14,7 @@ Readings and deviations:
    and the start leaves out seeds that are unlike those of the other sites; `cap` limits what a site's rows count
    (`flareclust.core.robust`). Then an update need not lower the inertia, and the centroids need not come to rest.
 5. With secure sums there are no seeds and no single sites to judge. Unless the caller has centroids, the start is made by
-   splitting, from totals only (`core.split_merge.split`), and up to three attempts to split and merge follow the
+   splitting, from totals only (`core.split_merge.split`), and up to six attempts to split and merge follow the
    updates of `lloyd` unless `split_merge` says otherwise.
 6. Two clusters whose start is not given get one such attempt (`split_merge=0` for none): a start of few seeds can part
    them the wrong way, which updates do not correct.
@@ -40,7 +40,7 @@ from flareclust.protocol.rounds import Round
 from flareclust.protocol.state import State
 
 #: Attempts to leave a local optimum after a start from totals: it splits large clusters before it parts small ones.
-_AFTER_SPLITS = 3
+_AFTER_SPLITS = 6
 
 #: The centers (k, d) of clusters whose rows have these means.
 Centers = Callable[[FloatArray], FloatArray]

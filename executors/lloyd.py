@@ -63,7 +63,7 @@ class LloydParams(UpdatesParams, MetricParams):
 
     split_merge: int | None = server(
         None,
-        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two; None for 3 with secure_sums and 1 for k=2 where no start is given, else for 0.",
+        "Attempts at most to leave a local optimum after the last update, by splitting one cluster and joining two; None for 6 with secure_sums and 1 for k=2 where no start is given, else for 0.",
         ge=0,
         le=MOST_ROUNDS,
     )

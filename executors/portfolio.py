@@ -60,7 +60,7 @@ class PortfolioParams(TrimParams, LocalKMeansParams, MetricParams):
         le=MOST_ROUNDS,
     )
     split_merge: int = server(
-        3,
+        6,
         "Attempts at most to leave a local optimum after these, by splitting one cluster and joining two.",
         ge=0,
         le=MOST_ROUNDS,
