@@ -1,6 +1,6 @@
 """What lying sites do to a result, and what the settings `robust` and `cap` do about it: l2 and inertia against the share of lying sites.
 
-    FLARECLUST_DATA=<folder> python benchmarks/lying_sites.py [SEEDS]
+    FLARECLUST_DATA=<folder> python -m benchmarks.lying_sites [SEEDS]
 
 Ten sites, in-process; the lies are put in where replies leave the sites, and what comes out is measured on the true rows of
 all sites. Writes benchmarks/records/lying_sites.json and docs/images/lying_sites.png; `python -m benchmarks.pages.reliability` makes the section of the

@@ -1,6 +1,6 @@
 """FeCA and k-FED on the S-sets: l2 distance to the true centroids over 30 seeds, and the time it takes.
 
-    FLARECLUST_DATA=<folder> python benchmarks/one_shot.py
+    FLARECLUST_DATA=<folder> python -m benchmarks.one_shot
 
 Each line is the mean, the population standard deviation and the maximum of l2 / 1e4 over the seeds, with 10 sites,
 in-process; the number of centroids found is the smallest of all runs.

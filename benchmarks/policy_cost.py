@@ -1,7 +1,7 @@
 """What a site's policy costs: l2 and inertia of each algorithm, by smallest number of rows and by rounding of numbers.
 
-    FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py                  # all algorithms
-    FLARECLUST_DATA=<folder> python benchmarks/policy_cost.py ALGORITHM ...    # these, the records of the others stay
+    FLARECLUST_DATA=<folder> python -m benchmarks.policy_cost                  # all algorithms
+    FLARECLUST_DATA=<folder> python -m benchmarks.policy_cost ALGORITHM ...    # these, the records of the others stay
 
 It writes benchmarks/records/policy_cost.json, from which `python -m benchmarks.pages.privacy` makes a table of docs/privacy.md.
 """

@@ -1,6 +1,6 @@
 """What a site's policy costs where cells are missing: adjusted Rand index and inertia of complete rows, with and without a policy.
 
-    FLARECLUST_DATA=<folder> python benchmarks/policy_gaps.py
+    FLARECLUST_DATA=<folder> python -m benchmarks.policy_gaps
 
 It prints a table in Markdown: docs/adr/0017-microaggregation.md has it. Cells are missing at random (10 %, 30 %), or half of the rows
 lack the same half of the columns (block). Columns have variance 1; jobs say `missing=mean`; means over seeds 0 to 4.

@@ -1,6 +1,6 @@
 """Portfolio against every one-shot method, over seeds: l2 on the S-sets, inertia against central k-means elsewhere.
 
-    FLARECLUST_DATA=<folder> python benchmarks/portfolio.py [SEEDS] [s-sets|others]
+    FLARECLUST_DATA=<folder> python -m benchmarks.portfolio [SEEDS] [s-sets|others]
 
 First part (30 seeds): mean l2 / 1e4 with 10 sites, in-process, and the optimum on the pooled rows (`OPTIMUM`). Second
 part (3 seeds at the most): mean and largest inertia over that of `central` (ten starts) with the same seed.

@@ -1,6 +1,6 @@
 """What differential privacy costs: l2, inertia and ARI against epsilon, beside the same without noise.
 
-    FLARECLUST_DATA=<folder> python benchmarks/privacy_cost.py [SEEDS]
+    FLARECLUST_DATA=<folder> python -m benchmarks.privacy_cost [SEEDS]
 
 Ten sites, iid, in-process; every site grants what the job asks for, at delta = 1e-5. Writes benchmarks/records/privacy_cost.json (means
 and standard deviations over the seeds, 10 by default), the table in docs/differential-privacy.md and

@@ -1,6 +1,6 @@
 """What differential privacy costs with a hundred columns: two mixtures of Gaussians that others publish figures on.
 
-    python benchmarks/privacy_many_columns.py [SEEDS]
+    python -m benchmarks.privacy_many_columns [SEEDS]
 
 In-process, delta = 1e-6. Writes benchmarks/records/privacy_many_columns.json and the table in docs/differential-privacy.md (means and
 standard deviations over the seeds, 10 by default). Noise follows no seed. No files are needed.
