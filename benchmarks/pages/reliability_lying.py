@@ -75,7 +75,7 @@ If honest sites have as little in common as here on S1, a lie in the box of the 
 `benchmarks/records/lying_sites.json` has all figures. To measure again, about a quarter of an hour with five seeds on two cores, and to make this page from it:
 
 ```console
-$ python benchmarks/lying_sites.py
+$ python -m benchmarks.lying_sites
 $ python -m benchmarks.pages.reliability
 ```
 """

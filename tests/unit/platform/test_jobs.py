@@ -144,7 +144,7 @@ def test_a_job_lists_every_step_of_its_algorithm(tmp_path):
     job = build_job(get("portfolio"), {}, JobOptions(k=3))
     config = json.loads((export_job(job, tmp_path / "job") / "app" / "config" / "config_fed_client.json").read_text())
     before = ["names", "scales", "known_scales", "bins", "finer_bins"]
-    assert config["executors"][0]["tasks"] == [*before, "cluster", "score", "spread", "assess"]
+    assert config["executors"][0]["tasks"] == [*before, "cluster", "score", "update", "spread", "assess"]
 
 
 @pytest.mark.parametrize(
