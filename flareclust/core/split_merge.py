@@ -84,10 +84,10 @@ def _moved(totals: Totals, cluster: int, pair: int) -> FloatArray | None:
     cost = (
         counts[a] * counts[b] / np.maximum(counts[a] + counts[b], 1) * ((centroids[a] - centroids[b]) ** 2).sum(axis=1)
     )
-    if pair >= len(cost) or not squares[r] > np.sort(cost)[pair]:
+    at = np.argsort(cost, kind="stable")[pair : pair + 1]
+    if not (squares[r] > cost[at]).any():
         return None
-    at = np.argsort(cost, kind="stable")[pair]
-    a, b = a[at], b[at]
+    a, b = a[at[0]], b[at[0]]
     if counts[a] + counts[b]:
         centroids[a] += counts[b] / (counts[a] + counts[b]) * (centroids[b] - centroids[a])
     step, j = np.zeros(centroids.shape[1]), int(totals.m2[r].argmax())
