@@ -168,8 +168,7 @@ class GMMAggregator(ClusteringAggregator):
                 round_,
                 "no site has a component that it may describe: each is of too few rows there; lower k, or set covariance=diag",
             )
-        mean = sums.log_likelihood / rows
-        last = round_.state.log_likelihood
+        mean, last = sums.log_likelihood / rows, round_.state.log_likelihood
         gain = np.inf if last is None or round_.state.support is None else mean - last / round_.state.support.sum()
         state = replace(round_.state, log_likelihood=sums.log_likelihood, entropy=sums.entropy, support=sums.weights)
         described = stacked(list(replies.values()), "weights") > 0

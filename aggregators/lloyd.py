@@ -182,8 +182,7 @@ def _split(params: lloyd.UpdatesParams, round_: _Round, total: Message) -> _Roun
         raise JobFailed(f"no site has {LEAST_ROWS} rows, or min_count, that may be described together")
     found = total["centroids"]
     numbers = {"found": float(len(found)), "inertia": float(total["m2"].sum())}
-    lacking = params.k - len(found)
-    grows = len(found) > (round_.state.split or 0)
+    lacking, grows = params.k - len(found), len(found) > (round_.state.split or 0)
     centroids = split(found, total["counts"], total["m2"], min(at_once(params.k), lacking) if grows else lacking)
     state = replace(round_.state, split=len(found))
     if grows and len(centroids) > len(found):

@@ -107,8 +107,7 @@ class PortfolioAggregator(ClusteringAggregator):
 
     def spread(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Refine the solution chosen; choose it by these reports where sites could not score."""
-        believed = _believed(round_, replies)
-        refines = round_.state.polish_start is not None
+        believed, refines = _believed(round_, replies), round_.state.polish_start is not None
         return self._refined(round_, believed) if refines else self._judged(round_, believed)
 
     def so_far(self, round_: _Round) -> _Round | None:
@@ -278,8 +277,7 @@ def _by_sampled(uploads: Sequence[Message], k: int, restarts: int, rng: np.rando
     start = _by_pooled(uploads, k, restarts, rng)
     sent, _ = gathered(uploads)
     centers, rows = sent["centroids"], sent["counts"]
-    variance = sent["sse"] / rows / centers.shape[1]
-    draws = np.minimum(rows, _MADE_UP)
+    variance, draws = sent["sse"] / rows / centers.shape[1], np.minimum(rows, _MADE_UP)
     noise = rng.normal(size=(int(draws.sum()), centers.shape[1]))
     means = np.add.reduceat(noise, np.cumsum(draws) - draws) / draws[:, None]
     noise -= np.repeat(means, draws, axis=0)  # so that the local centroids stay where they are

@@ -217,8 +217,7 @@ def _joined(groups: _Groups, label: IntArray) -> _Groups:
     """Return what the groups with each label (c,) are together; those of -1 are in none."""
     used, k = label >= 0, int(label.max()) + 1
     label, rows = label[used], groups.counts[used]
-    near = groups.means[used].mean(axis=0)
-    total = np.bincount(label, rows, k)
+    near, total = groups.means[used].mean(axis=0), np.bincount(label, rows, k)
     means = np.column_stack([np.bincount(label, rows * column, k) / total for column in (groups.means[used] - near).T])
     apart = ((groups.means[used] - near - means[label]) ** 2).sum(axis=1)
     sse: FloatArray = np.bincount(label, groups.sse[used] + rows * apart, k).astype(np.float64)

@@ -164,8 +164,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
             raise Refusal(f"cannot take part: {error}") from None
         from flareclust.deep import training as deep_training
 
-        on_gpu = deep_training.device_of(self.params.device).type == "cuda"
-        classes = 0
+        on_gpu, classes = deep_training.device_of(self.params.device).type == "cuda", 0
         if self.params.class_column is not None:
             if rows.context.grouped:
                 raise Refusal(

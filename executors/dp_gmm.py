@@ -79,8 +79,7 @@ class DPGMMExecutor(ClusteringExecutor):
         """Return noisy sums of an expectation step: `rows`, `shifts` and `m2`, as `NoisySums` has them."""
         noise, covariance = dp_site.Noise.granted_for_sums(self.params, rows), self.params.covariance
         check_centroids(task.arrays.get("centroids"), rows.d, self.params.k)
-        mixture = gmm.asked_mixture(task, covariance)
-        share = dp_site.sent_share(task.arrays)
+        mixture, share = gmm.asked_mixture(task, covariance), dp_site.sent_share(task.arrays)
         sums = mixture_sums.expectation_sums(rows.X, noise.box, mixture, covariance, rows.aborted)
         sensitivity = mixture_sums.mixture_sensitivity()
         noisy = noise.add_to_sums(sums, sensitivity, share, f"iteration of round {task.round}")

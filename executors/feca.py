@@ -126,8 +126,7 @@ def remove_one_fit_many(
                 np.append(clusters.counts, n_p + n_q),
                 np.append(clusters.sse, _merged_sse(clusters, p, q)),
             )
-            origin = [*origin, origin[p] + origin[q]]
-            removed = [i, p, q]
+            origin, removed = [*origin, origin[p] + origin[q]], [i, p, q]
             distances = _distances_between(clusters.centroids)
         kept = [index for index in range(len(origin)) if index not in removed]
         clusters = LocalClusters(clusters.centroids[kept], clusters.counts[kept], clusters.sse[kept])
@@ -174,8 +173,7 @@ def _theoretical_radii(centroids: FloatArray, reach: FloatArray) -> FloatArray:
     k = len(centroids)
     if k == 1:
         return reach.copy()
-    distances = _distances_between(centroids)
-    alone = np.ones(k, dtype=bool)
+    distances, alone = _distances_between(centroids), np.ones(k, dtype=bool)
     for i in range(k):
         if alone[i] and alone.sum() > 1:
             j = int(np.argmin(np.where(alone, distances[i], np.inf)))

@@ -151,13 +151,11 @@ class ProxyExecutor(ClusteringExecutor):
         if self.params.distribution == "dirichlet":
             _check_shares(rows.X)
         p, minimum = self.params, max(LEAST_ROWS, rows.context.min_count)
-        clusters = local_clusters(p, task.site, rows)
-        fitted = []
+        clusters, fitted = local_clusters(p, task.site, rows), []
         for r, mean in enumerate(clusters.centroids):
             if rows.aborted():
                 raise Aborted(f"stopped after the distributions of {r} of {len(clusters.counts)} clusters")
-            own = rows.X[clusters.labels == r]
-            pdf = _mean_alone(mean)
+            own, pdf = rows.X[clusters.labels == r], _mean_alone(mean)
             if _several(own, p.min_shape):
                 pdf = _fit_pdf(own, mean, p.distribution, p.covariance, boxes=p.boxes, minimum=minimum)
             fitted.append(_mean_alone(mean) if _holds_a_row(pdf, rows.X) else pdf)
@@ -196,8 +194,7 @@ class ProxyExecutor(ClusteringExecutor):
         The result has the final cluster of each local one, `group` (c,), and the `site_number` of its site, `group_site`
         (c,). The local clustering is repeated with the generator of the first round.
         """
-        labels = super().labels(task, rows)
-        groups = own_numbers(task, "group")
+        labels, groups = super().labels(task, rows), own_numbers(task, "group")
         if not len(groups):  # a late site
             return labels
         clusters = local_clusters(self.params, task.site, rows.of(rows.seen))

@@ -125,12 +125,10 @@ class FederatedClusterer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Clus
 
         In scaled columns where the run scaled them, and between rows of length 1 with `metric="cosine"`.
         """
-        arrays = self.result_.arrays
-        rows = np.asarray(self._rows(X), dtype=np.float64)
+        arrays, rows = self.result_.arrays, np.asarray(self._rows(X), dtype=np.float64)
         if not self._partial:
             rows = check_rows(filled(arrays, rows), where="X")
-        rows = as_clustered(arrays, rows)
-        centers = as_clustered(arrays, self.cluster_centers_)
+        rows, centers = as_clustered(arrays, rows), as_clustered(arrays, self.cluster_centers_)
         return np.stack([np.sqrt(((rows - center) ** 2).sum(axis=1)) for center in centers], axis=1)
 
     def score(self, X: Any, y: object = None) -> float:

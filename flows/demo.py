@@ -27,8 +27,7 @@ _RUNS: tuple[tuple[str, str, dict[str, int]], ...] = (
 
 def _main() -> None:
     """Run them and print a table."""
-    results = {}
-    started = time.time()
+    results, started = {}, time.time()
     for algorithm, engine, params in _RUNS:
         experiment = make_experiment(
             algorithm=algorithm, data=DATA, partition=PARTITION, n_sites=CLIENTS, engine=engine, params=params
@@ -47,8 +46,7 @@ def _main() -> None:
 
 
 def _table(results: dict[str, Result]) -> Table:
-    best = results["central"].metrics["inertia"] or 1.0
-    rows = []
+    best, rows = results["central"].metrics["inertia"] or 1.0, []
     for name, result in results.items():
         metrics = {key: value or 0.0 for key, value in result.metrics.items()}
         quality = (metrics["ari"], metrics["nmi"], metrics["inertia"] / best)

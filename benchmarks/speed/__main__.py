@@ -23,7 +23,7 @@ from flareclust.core.threads import set_threads
 RECORD = Path(__file__).resolve().parent.parent / "records" / "speed.json"
 CONTENDERS = {
     "lloyd": contenders.LLOYD,
-    "threads": contenders.LLOYD,
+    "threads": contenders.THREADS,
     "float32": contenders.SITES,
     "starts": contenders.STARTS,
     "sites": contenders.SITES,

@@ -1,6 +1,7 @@
 """Who is timed: each contender is a function of a case's input that returns what it found."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from benchmarks.speed.cases import Case
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.lloyd import Clustering, kmeans, lloyd
 from flareclust.core.seeds import kmeans_plusplus
+from flareclust.core.threads import allowed_threads, side_by_side
 
 
 class Input(NamedTuple):
@@ -38,6 +40,27 @@ Contender = Callable[[Input], Found]
 def ours(given: Input) -> Found:
     found = lloyd(given.X, given.start, weights=given.weights, max_iter=given.case.max_iter, tol=0)
     return Found(found.labels, found.centroids, found.n_iter)
+
+
+def ours_in_one_thread(given: Input) -> Found:
+    with side_by_side(allowed_threads()):
+        return ours(given)
+
+
+def ours_on_halves(given: Input) -> Found:
+    """Cluster each half of the rows in a thread of its own: what two threads reach that share nothing but the machine."""
+    halves = np.array_split(np.arange(given.case.n), 2)
+
+    def fit(half: IntArray) -> Found:
+        rows = slice(half[0], half[-1] + 1)
+        weights = None if given.weights is None else given.weights[rows]
+        return ours_in_one_thread(given._replace(X=given.X[rows], weights=weights))
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(fit, halves)
+    return Found(
+        np.concatenate([first.labels, second.labels]), first.centroids, max(first.iterations, second.iterations)
+    )
 
 
 def scikit_learn(algorithm: str) -> Contender:
@@ -122,6 +145,12 @@ if find_spec("sklearnex") is not None:
     LLOYD["oneDAL"] = one_dal
 if find_spec("faiss") is not None:
     LLOYD["faiss (float32)"] = faiss
+#: With more threads than one, beside our own one, and beside threads that need not wait for each other.
+THREADS: dict[str, Contender] = {
+    **LLOYD,
+    "flareclust, one thread": ours_in_one_thread,
+    "flareclust, each half of the rows on its own": ours_on_halves,
+}
 #: Who takes no weights.
 UNWEIGHTED = ("oneDAL",)
 SITES = {name: LLOYD[name] for name in ("scikit-learn lloyd", "flareclust")}

@@ -13,6 +13,10 @@ from benchmarks.speed.server_measure import peak
 from flareclust._foundation.typing import FloatArray
 
 
+#: Seconds before a measurement: threads of OpenMP, which scikit-learn, oneDAL and faiss use, turn for some milliseconds after their work.
+_REST = 0.05
+
+
 def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, threads: int = 1) -> list[dict[str, Any]]:
     """Return one line per contender: the first is what ratios and labels are compared with.
 
@@ -27,6 +31,7 @@ def measured(case: Case, contenders: Mapping[str, Contender], rounds: int, threa
         for name, contender in contenders.items():
             if turn == 0 and given.X.size > 20_000_000 and name != "flareclust":
                 continue
+            time.sleep(_REST)
             started = clock()
             for _ in range(case.fits):
                 found[name] = contender(given)

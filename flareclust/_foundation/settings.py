@@ -91,8 +91,7 @@ def _explain(problem: Mapping[str, Any], model: type[BaseModel]) -> str:
     if problem["type"] == "missing":
         return f"the setting {name!r} is missing"
     if name in fields and (needed := expected(fields[name])):
-        value = problem["input"]
-        field = fields[name]
+        value, field = problem["input"], fields[name]
         choices = [choice for choice in _choices(field.annotation, field.metadata) if isinstance(choice, str)]
         hint = did_you_mean(value, choices) if isinstance(value, str) else ""
         return f"{name} must be {needed}{';' if 'one of' in needed else ','} got {shown(value)}{hint}"

@@ -276,8 +276,7 @@ def _ui(
     from flareclust.tracking import store
     from flareclust.tracking.runs import pages_of
 
-    command = store.ui_command(uri, port)
-    file = store.sqlite_file(store.resolve_uri(uri))
+    command, file = store.ui_command(uri, port), store.sqlite_file(store.resolve_uri(uri))
     if file is not None and not file.exists():
         raise UserError(f"there is no MLflow store {file}; go to the folder of a tracked run, or give --uri")
     if problem := port_problem(port):

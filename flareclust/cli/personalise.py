@@ -90,8 +90,7 @@ def _export(folder: Path, settings: Mapping[str, Any], as_json: bool) -> None:
 
 
 def _say_result(result: "PersonalResult") -> None:
-    last = result.rounds()[-1]
-    sent = {way: result.bytes[way] / 1e6 for way in ("up", "down")}
+    last, sent = result.rounds()[-1], {way: result.bytes[way] / 1e6 for way in ("up", "down")}
     typer.echo(
         f"{result.settings['method']}: accuracy {result.final_accuracy:.3f} over {len(result.names)} devices "
         f"({last['least']:.3f} to {last['largest']:.3f}) after {len(result.accuracy)} rounds; "

@@ -108,8 +108,7 @@ def choose_k(tree: Tree, points: ArrayLike, cluster: ArrayLike, largest: int, ph
 def _silhouette(seen: PointSums, labels: IntArray, group: IntArray) -> float:
     """Return the mean silhouette of the points when cluster i belongs to set group[i]; NaN where no point has one."""
     member = np.eye(group.max() + 1)[group]
-    number = ((seen.comparable * seen.size) @ member)[labels]
-    sums = seen.sums @ member
+    number, sums = ((seen.comparable * seen.size) @ member)[labels], seen.sums @ member
     at = np.arange(len(labels)), group[labels]
     others = number[at] - 1
     inside = sums[at] / np.maximum(others, 1)

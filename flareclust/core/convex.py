@@ -178,8 +178,7 @@ def _admm(
 def _join(points: FloatArray, labels: IntArray, k: int) -> IntArray:
     """Join groups pair by pair until k are left, each time those two that add least to the sum of squares."""
     sizes = np.bincount(labels).astype(np.float64)
-    means = _means(points, labels, sizes)
-    labels = labels.copy()
+    means, labels = _means(points, labels, sizes), labels.copy()
     for _ in range(len(sizes) - k):
         present = np.unique(labels)
         a, b = (present[i] for i in np.triu_indices(len(present), 1))

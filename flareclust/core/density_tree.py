@@ -84,8 +84,7 @@ def density_linkage(
 
 def condensed(linkage: Linkage, core: FloatArray, counts: IntArray, min_cluster_size: int) -> _CondensedTree:
     """Return the clusters of a tree of merges over groups with these core distances and numbers of rows (m,)."""
-    m = len(counts)
-    rows = np.concatenate([counts, linkage.rows])
+    m, rows = len(counts), np.concatenate([counts, linkage.rows])
     least = _TINY * float(linkage.height[-1] if m > 1 else core[0]) or 1.0
     density, own = 1.0 / np.maximum(linkage.height, least), 1.0 / np.maximum(core, least)
     size = 2 * m
@@ -225,11 +224,9 @@ def _spanning_tree(
     nearest, least = np.zeros(m, np.int64), np.full(m, np.inf)
     last = 0
     for step in range(m - 1):
-        n = m - 1 - step
-        at = 0
+        n, at = m - 1 - step, 0
         for t in range(n):
-            i = there[t]
-            squared = 0.0
+            i, squared = there[t], 0.0
             for c in range(d):
                 squared += (points[i, c] - points[last, c]) ** 2
             reach = max(np.sqrt(squared) - (spread[i] + spread[last]) / 2, core[i], core[last])

@@ -115,8 +115,7 @@ def known_cells(known: BoolArray, labels: IntArray, k: int) -> IntArray:
 
 def few_known(known: BoolArray, labels: IntArray, k: int, least: int) -> BoolArray:
     """Return which columns (k, d) of clusters of `least` rows or more have some known cells, but fewer than that."""
-    counts = known_cells(known, labels, k)
-    rows = np.bincount(labels, minlength=k)
+    counts, rows = known_cells(known, labels, k), np.bincount(labels, minlength=k)
     return (counts > 0) & (counts < least) & (rows >= least)[:, None]
 
 
@@ -150,8 +149,7 @@ def rounded(values: Array, multiple: int, floor: int) -> Array:
     """Return numbers of rows, or weights, as multiples of `multiple`; those above 0 at or above `floor`."""
     if multiple == 1:
         return values
-    minimum = -(-floor // multiple) * multiple
-    nearest = np.rint(values / multiple) * multiple
+    minimum, nearest = -(-floor // multiple) * multiple, np.rint(values / multiple) * multiple
     return np.where(values > 0, np.maximum(nearest, minimum), 0).astype(values.dtype)
 
 

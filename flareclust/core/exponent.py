@@ -51,8 +51,7 @@ def least_overlap(points: ArrayLike, cluster: ArrayLike, phi: str = "euclidean")
     """
     values, labels = as_masked(points, "points"), np.asarray(cluster, np.int64)
     over = extremes(values)
-    known = ~np.isnan(values) & varying(over)
-    sizes = np.bincount(labels)
+    known, sizes = ~np.isnan(values) & varying(over), np.bincount(labels)
     means = np.stack([np.bincount(labels, weights=column) for column in np.where(known, values, 0.0).T], axis=1)
     spans = np.where(varying(over), over.high - over.low, 1.0)
     residuals = np.where(known, values - (means / sizes[:, None])[labels], 0.0) / spans

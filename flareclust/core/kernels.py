@@ -70,8 +70,7 @@ def nearest_centroids(X: FloatArray, centroids: FloatArray, labels: IntArray, sq
     n, d = X.shape
     step = _tile_rows(d)
     tile, distances, best = np.empty((d, step)), np.empty(step), np.empty(step)
-    nearest = np.empty(step, np.int64)
-    changed = 0
+    nearest, changed = np.empty(step, np.int64), 0
     for start in range(0, n, step):
         rows = min(step, n - start)
         _fill_tile(X, start, rows, tile)

@@ -17,12 +17,15 @@ from flareclust.core.chunks import variances
 from flareclust.core.group_kernels import distances_of_each, means_of_each
 from flareclust.core.kernels import column_means, column_variances
 from flareclust.core.pyramid import Pyramid, pyramid_of, pyramid_steps
+from flareclust.core.runtime import imported_later
 from flareclust.core.screen import TILE, Screen, labels_once, once_about, part_of_screen, screen_of, screened_labels
 from flareclust.core.seeds import seeds_of
 from flareclust.core.threads import Team, team
 
-#: Coordinate differences per kernel call, some hundredths of a second of work; `aborted` is asked between calls.
-_WORK_PER_CALL = 200_000_000
+_team_steps = imported_later("flareclust.core.lloyd_team", "team_steps")
+
+#: Coordinate differences per kernel call, some hundredths of a second of work, or tenths without a screen; `aborted` is asked between calls.
+_WORK_PER_CALL = 1_000_000_000
 
 _INITS = ("k-means++", "random")
 
@@ -225,8 +228,7 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     n, d = X.shape
     k, centroids = len(start), start.copy()
     labels, squared = np.full(n, -1, np.int64), np.empty(n)  # -1: every row's label changes in the first iteration
-    threshold = tol * float(variance.sum() / d)
-    earlier = np.full((k, d), np.nan)
+    threshold, earlier = tol * float(variance.sum() / d), np.full((k, d), np.nan)
     per_call = max(1, _WORK_PER_CALL // (n * k * d))
     n_iter, labelled, status, by_cells = 0, 0, kernels.MOVING, pyramid is not None
     while n_iter < max_iter and status in (kernels.MOVING, kernels.RELOCATED):
@@ -240,60 +242,20 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
             labels.fill(-1)
             status = kernels.MOVING
         n_steps = min(per_call if pyramid is None else min(per_call, 2), max_iter - n_iter)
-        run_steps = kernels.lloyd_steps if own.threads == 1 else partial(_steps_of_team, own)
+        run_steps = kernels.lloyd_steps if own.threads == 1 else partial(_team_steps, own)
         steps, status = run_steps(X, weights, origin, centroids, labels, squared, n_steps, threshold, status, screen)
         n_iter += steps
         labelled, by_cells = n_iter, pyramid is not None
         earlier.fill(np.nan)
     if status != kernels.SETTLED:
         own.each(_labelling(X, origin, centroids, labels, squared, screen), own.parts(n, TILE))
-        _own_distances(own, X, centroids, labels, squared)
+        own.each(lambda part: kernels.own_distances(X[part], centroids, labels[part], squared[part]), own.parts(n))
     inertia = float(np.multiply(weights, squared, out=squared).sum())
     counts = np.bincount(labels, minlength=k)
     if counts.all():
         return Clustering(centroids, labels, counts, inertia, n_iter)
     kept = counts > 0
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
-
-
-def _steps_of_team(
-    own: Team,
-    X: FloatArray,
-    weights: FloatArray,
-    origin: FloatArray,
-    centroids: FloatArray,
-    labels: IntArray,
-    squared: FloatArray,
-    n_steps: int,
-    tol: float,
-    status: int,
-    screen: Screen,
-) -> tuple[int, int]:
-    """Do what `kernels.lloyd_steps` does, bit for bit, in threads: one at a time adds rows up, in their order, while others label."""
-    sums, mass = np.empty(centroids.shape), np.empty(len(centroids))
-    label, parts = _labelling(X, origin, centroids, labels, squared, screen), own.short_parts(len(X), TILE)
-
-    def add(part: slice) -> None:
-        kernels.add_to_sums(X[part], weights[part], origin, labels[part], sums, mass)
-
-    for step in range(n_steps):
-        sums.fill(0.0)
-        mass.fill(0.0)
-        changed = sum(own.each_then(label, add, parts))
-        if changed == 0 and status != kernels.RELOCATED:
-            _own_distances(own, X, centroids, labels, squared)
-            return step + 1, kernels.SETTLED
-        status = kernels.MOVING
-        if mass.min() == 0.0:
-            _own_distances(own, X, centroids, labels, squared)
-            if kernels.give_rows_to_empty_clusters(weights, mass, labels, squared):
-                sums.fill(0.0)
-                mass.fill(0.0)
-                add(slice(None))
-                status = kernels.RELOCATED
-        if kernels.move_centroids(sums, mass, origin, centroids) <= tol:
-            return step + 1, kernels.WITHIN_TOLERANCE
-    return n_steps, status
 
 
 def _labelling(
@@ -307,10 +269,6 @@ def _labelling(
         return changed if changed >= 0 else kernels.nearest_centroids(X[part], centroids, labels[part], squared[part])
 
     return label
-
-
-def _own_distances(own: Team, X: FloatArray, centroids: FloatArray, labels: IntArray, squared: FloatArray) -> None:
-    own.each(lambda part: kernels.own_distances(X[part], centroids, labels[part], squared[part]), own.parts(len(X)))
 
 
 def _means(X: FloatArray) -> FloatArray:

@@ -43,8 +43,7 @@ def sums(features: FloatArray, labels: IntArray, coefficients: FloatArray) -> _S
     scores -= scores.max(axis=1, keepdims=True)
     odds = np.exp(scores)
     total, rows = odds.sum(axis=1), np.arange(len(labels))
-    loss = np.log(total) - scores[rows, labels]
-    residual = -odds / total[:, None]
+    loss, residual = np.log(total) - scores[rows, labels], -odds / total[:, None]
     residual[rows, labels] += 1.0
     with one_thread():
         gradient: FloatArray = residual.T @ features

@@ -295,8 +295,7 @@ def _lopsided(values: FloatArray, maximum: int, share: float) -> bool:
             for r in range(3):
                 if x < ends[side, r]:
                     x, ends[side, r] = ends[side, r], x
-    reach = -ends[1, 0] - ends[0, 0]
-    closest = np.inf
+    reach, closest = -ends[1, 0] - ends[0, 0], np.inf
     for r in range(maximum + 1):
         closest = min(closest, -ends[1, maximum - r] - ends[0, r])
     return bool(closest < share * reach)

@@ -139,43 +139,49 @@ def _add_diagonal(X: FloatArray, share: FloatArray, mean: FloatArray, shift: Flo
 
 
 @kernel(error_model="numpy")
-def add_expectation(
-    X: FloatArray, copies: IntArray, counted: FloatArray, mixture: _Arrays, sums: _Arrays
-) -> tuple[float, float]:
-    """Add the rows X (n, d) to sums by component, and return the sums of their log likelihoods and of their entropies.
+def expect(X: FloatArray, mixture: _Arrays, shares: FloatArray, found: FloatArray) -> None:
+    """Set responsibilities of rows (n, d) by tile and component (t, k, 128), and their log densities and entropies (2, n)."""
+    n, d = X.shape
+    columns, work = np.zeros((d, TILE)), np.empty((d + 1, TILE))
+    top, total, mixed = np.empty(TILE), np.empty(TILE), np.empty(TILE)
+    for start in range(0, n, TILE):
+        rows, density = min(TILE, n - start), shares[start // TILE]
+        _densities(X, start, rows, mixture, columns, work, density, top)
+        _shares(density, top, total, mixed)
+        for i in range(rows):
+            found[0, start + i], found[1, start + i] = top[i] + math.log(total[i]), mixed[i]
+
+
+@kernel(error_model="numpy")
+def add_shares(
+    X: FloatArray, copies: IntArray, counted: FloatArray, shares: FloatArray, first: int, mixed: _Arrays
+) -> None:
+    """Add rows X (n, d) to the sums of some components (m, ...) of a mixture, from `first` on.
 
     Args:
         copies: how many of all rows are equal to each (n,).
         counted: as how much of a row each counts (n,).
-        mixture: log of weight and normalising constant of each component (k,), means (k, d), `inverse` and `diagonal`.
-        sums: of responsibilities (k,); of these times X - mean (k, d); of the same times X - mean, lower triangles (k, d, d), and diagonal
-            ones (k, d). Then the largest responsibility (k,), and that times the copies of its row (k,).
+        shares: responsibilities by tile and component (t, k, 128), which become those of what rows count.
+        mixed: the means (m, d), then the sums: of responsibilities (m,); of these times X - mean (m, d); of the same times X - mean, lower
+            triangles (m, d, d), and diagonal ones (m, d); the largest responsibility (m,), and that times the copies of its row (m,).
     """
-    (_, means, inverse, _), (weights, shifts, m2, squares, most, most_alike) = mixture, sums
-    (n, d), k = X.shape, means.shape[0]
-    columns, work, density = np.zeros((d, TILE)), np.empty((d + 1, TILE)), np.empty((k, TILE))
-    top, total, mixed, own = np.empty(TILE), np.empty(TILE), np.empty(TILE), np.empty(d)
-    likelihood, entropy = 0.0, 0.0
+    means, weights, shifts, m2, squares, most, most_alike = mixed
+    n, own = X.shape[0], np.empty(X.shape[1])
     for start in range(0, n, TILE):
         rows = min(TILE, n - start)
-        _densities(X, start, rows, mixture, columns, work, density, top)
-        _shares(density, top, total, mixed)
-        for i in range(rows):
-            likelihood += counted[start + i] * (top[i] + math.log(total[i]))
-            entropy += counted[start + i] * mixed[i]
         part = X[start : start + rows]
-        for c in range(k):
-            share = density[c]
+        for c in range(means.shape[0]):
+            share = shares[start // TILE, first + c]
+            weight, largest, alike = weights[c], most[c], most_alike[c]  # written once: threads share their cache lines
             for i in range(rows):
                 share[i] *= counted[start + i]
-                weights[c] += share[i]
-                most[c] = max(most[c], share[i])
-                most_alike[c] = max(most_alike[c], share[i] * copies[start + i])
-            if inverse.shape[0] > 0:
+                weight += share[i]
+                largest, alike = max(largest, share[i]), max(alike, share[i] * copies[start + i])
+            weights[c], most[c], most_alike[c] = weight, largest, alike
+            if m2.shape[0] > 0:
                 _add_full(part, share, means[c], own, shifts[c], m2[c])
             else:
                 _add_diagonal(part, share, means[c], shifts[c], squares[c])
-    return likelihood, entropy
 
 
 @kernel(error_model="numpy")
@@ -198,12 +204,13 @@ def shares_of(X: FloatArray, mixture: _Arrays, found: FloatArray, likelihood: Fl
 
 
 @kernel()
-def row_digests(X: IntArray, found: IntArray) -> None:
-    """found (n,) becomes a digest of the bits of each row (n, d): the same for equal rows, and else different but for chance."""
+def row_digests(X: FloatArray, bits: IntArray, found: IntArray) -> None:
+    """found (n,) becomes a digest of each row (n, d), of `bits` unsigned: the same for equal rows, and else different but for chance."""
     for i in range(X.shape[0]):
         digest = np.uint64(14695981039346656037)
         for j in range(X.shape[1]):
-            digest = (digest ^ (X[i, j] >> np.uint64(32))) * np.uint64(1099511628211)
-            digest = (digest ^ X[i, j]) * np.uint64(1099511628211)
+            own = bits[i, j] if X[i, j] != 0.0 else np.uint64(0)  # -0.0 equals 0.0
+            digest = (digest ^ (own >> np.uint64(32))) * np.uint64(1099511628211)
+            digest = (digest ^ own) * np.uint64(1099511628211)
             digest ^= digest >> np.uint64(29)
         found[i] = digest

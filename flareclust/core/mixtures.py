@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from flareclust._foundation.errors import BadMessage, Refusal, UserError, stop_if
-from flareclust._foundation.typing import AbortCheck, BoolArray, FloatArray, IntArray, Message, never_abort
+from flareclust._foundation.typing import AbortCheck, Array, BoolArray, FloatArray, IntArray, Message, never_abort
 from flareclust.core.arrays import as_matrix
 from flareclust.core.chunks import pieces
-from flareclust.core.mixture_kernels import TILE, add_expectation, row_digests, shares_of
+from flareclust.core.mixture_kernels import TILE, add_shares, expect, row_digests, shares_of
 from flareclust.core.runtime import one_thread
+from flareclust.core.threads import Team, team
 
 #: What the covariances of the components have in common, as scikit-learn calls it.
 Covariance = Literal["full", "tied", "diag", "spherical"]
@@ -28,6 +29,9 @@ CERTAINTY = ("probability", "log_density")
 
 #: Products per kernel call, some tenths of a second of work; `aborted` is asked between calls.
 _WORK_PER_CALL = 200_000_000
+
+#: Responsibilities that one thread computes before it adds them up, which a cache holds, and several.
+_SHARES = (64_000, 2_000_000)
 
 #: Slack for the rounding of sums of equal responsibilities.
 _ALMOST = 1 - 1e-9
@@ -199,14 +203,39 @@ def _sums(
     shifts, squares, m2 = np.zeros((k, d)), np.zeros((k, d)), np.zeros((len(mixture.inverse), d, d))
     step = max(1, _WORK_PER_CALL // (k * d * (d if full else 1) * TILE)) * TILE
     sums, likelihood, entropy = (weights, shifts, m2, squares, most, most_alike), 0.0, 0.0
-    for start in range(0, len(X), step):
-        stop_if(aborted, "in an expectation step")
-        part = slice(start, start + step)
-        own = add_expectation(X[part], copies[part], counted[part], mixture, sums)
-        likelihood, entropy = likelihood + own[0], entropy + own[1]
+    with team(len(X) * k * d * (d if full else 1)) as own:
+        for start in range(0, len(X), step):
+            stop_if(aborted, "in an expectation step")
+            part = slice(start, start + step)
+            added = _added(own, X[part], copies[part], counted[part], mixture, sums)
+            likelihood, entropy = likelihood + added[0], entropy + added[1]
     if full:
         m2 += np.tril(m2, -1).transpose(0, 2, 1)
     return Sums(weights, shifts, m2 if full else squares, likelihood, entropy), most, most_alike
+
+
+def _added(
+    own: Team, X: FloatArray, copies: IntArray, counted: FloatArray, mixture: Prepared, sums: tuple[FloatArray, ...]
+) -> FloatArray:
+    """Add rows to the sums; return the sums of their log densities and of their entropies (2,).
+
+    Threads share the rows, and then the components, of which each gets all rows in their order.
+    """
+    k, found = len(mixture.means), np.empty((2, len(X)))
+    shares = np.empty((min(-(-len(X) // TILE), max(own.threads, _SHARES[own.threads > 1] // (k * TILE))), k, TILE))
+    for start in range(0, len(X), len(shares) * TILE):
+        rows = slice(start, start + len(shares) * TILE)
+        Y, here, beside = X[rows], found[:, rows], (copies[rows], counted[rows])
+
+        def expect_in(part: slice, Y: FloatArray = Y, here: FloatArray = here) -> None:
+            expect(Y[part], mixture, shares[part.start // TILE :], here[:, part])
+
+        def add_to(part: slice, Y: FloatArray = Y, beside: tuple[Array, ...] = beside) -> None:
+            add_shares(Y, *beside, shares, part.start, tuple(one[part] for one in (mixture.means, *sums)))
+
+        own.each(expect_in, own.parts(len(Y), TILE))
+        own.each(add_to, own.parts(k))
+    return np.asarray((found * counted).cumsum(axis=1)[:, -1])  # one row after the other
 
 
 def _by_type(found: Sums, reported: IntArray, k: int, covariance: Covariance) -> Sums:
@@ -224,8 +253,7 @@ def _by_type(found: Sums, reported: IntArray, k: int, covariance: Covariance) ->
 def _copies(X: FloatArray) -> IntArray:
     """Return how many of the rows (n, d) equal each one, itself among them (n,)."""
     digests = np.empty(len(X), np.uint64)
-    for part in pieces(*X.shape):
-        row_digests((X[part] + 0.0).view(np.uint64), digests[part])  # -0.0 equals 0.0
+    row_digests(X, X.view(np.uint64), digests)
     in_order = np.sort(digests)
     if not (in_order[1:] == in_order[:-1]).any():
         return np.ones(len(X), np.int64)
@@ -357,8 +385,7 @@ def maximized(before: Mixture, sums: Sums, covariance: Covariance, reg_covar: fl
     products = shift[:, :, None] * shift[:, None, :]
     if covariance == "tied":
         tied = (sums.m2 - (rows[:, None, None] * products).sum(axis=0)) / rows.sum()
-        covariances = np.repeat(tied[None], len(rows), axis=0)
-        empty = np.zeros_like(empty)
+        covariances, empty = np.repeat(tied[None], len(rows), axis=0), np.zeros_like(empty)
     else:
         covariances = sums.m2 / rows[:, None, None] - products
     covariances[empty] = np.eye(d)
@@ -421,8 +448,7 @@ def drawn_rows(
     `m2` are second moments about the means (c, d, d), or of diagonal ones (c, d); `reg_covar` is added to variances.
     """
     d, total = means.shape[1], weights.sum()
-    n = int(np.clip(total, _LEAST_DRAWN, _MOST_DRAWN))
-    parts = []
+    n, parts = int(np.clip(total, _LEAST_DRAWN, _MOST_DRAWN)), []
     for weight, mean, own in zip(weights, means, m2, strict=True):
         normal = rng.normal(size=(max(1, round(n * weight / total)), d))
         if own.ndim == 1:

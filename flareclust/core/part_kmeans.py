@@ -129,8 +129,7 @@ def kmeans_plusplus(parts: Parts, k: int, rng: Uniforms, *, n_candidates: int | 
     Raises Aborted when the parts' `aborted` says so.
     """
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
-    seeds = [parts.row(_first_row(len(parts), rng))]
-    passes = _Passes(parts)
+    seeds, passes = [parts.row(_first_row(len(parts), rng))], _Passes(parts)
     ends = np.cumsum(passes.sums_with(np.array(seeds))[0])
     while len(seeds) < k and ends[-1] > 0:
         stop_if(parts.aborted, f"while choosing seed {len(seeds) + 1} of {k}")
@@ -179,8 +178,7 @@ class _Passes:
         # Side "right" skips tiles that add nothing; the bound keeps a number rounded up to the total in range.
         tiles = np.minimum(np.searchsorted(ends, at, side="right"), np.searchsorted(ends, ends[-1]))
         owner = np.searchsorted(self._starts, tiles, side="right") - 1
-        borders = [*self._starts, len(ends)]
-        own = []
+        borders, own = [*self._starts, len(ends)], []
         for part, (start, end) in enumerate(itertools.pairwise(borders)):
             before = ends[start - 1] if start else 0.0
             mine = np.flatnonzero(owner == part)

@@ -54,8 +54,7 @@ def groups_about(parts: Parts, centroids: FloatArray, labels: Sequence[Any] | No
     counts = np.sum([own.counts for own in found], axis=0)
     source = np.flatnonzero(counts)
     means = origin + np.sum([own.sums for own in found], axis=0)[source] / counts[source][:, None]
-    sse = np.sum([own.sse for own in found], axis=0)[source]
-    first = np.empty_like(centroids)
+    sse, first = np.sum([own.sse for own in found], axis=0)[source], np.empty_like(centroids)
     for own in reversed(found):  # the first part that has a group is written last
         first[own.counts > 0] = own.first[own.counts > 0]
     if len(source) < len(counts):

@@ -76,14 +76,12 @@ def edges_between(counts: IntArray, means: FloatArray, m2: FloatArray, bins: int
 
     known = counts > 0
     n, mean = counts[known].astype(np.float64), means[known]
-    deviation = np.sqrt(m2[known] / n[:, None])
-    center = n @ mean / n.sum()
+    deviation, center = np.sqrt(m2[known] / n[:, None]), n @ mean / n.sum()
     total = np.sqrt((n @ (deviation**2 + (mean - center) ** 2)) / n.sum())
     spread = np.maximum(deviation, 1e-9 * total)
     low = np.repeat((mean - _REACH * spread).min(axis=0)[:, None], bins - 1, axis=1)
     high = np.repeat((mean + _REACH * spread).max(axis=0)[:, None], bins - 1, axis=1)
-    wanted = np.arange(1, bins) / bins
-    safe = np.where(spread > 0, spread, 1.0)
+    wanted, safe = np.arange(1, bins) / bins, np.where(spread > 0, spread, 1.0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         below = sum(
@@ -106,8 +104,7 @@ def _at_borders(edges: FloatArray, mean: FloatArray, deviation: FloatArray) -> F
     for j in range(len(edges)):
         order = np.argsort(mean[:, j], kind="stable")
         m, s = mean[order, j], deviation[order, j]
-        width = s[1:] + s[:-1]
-        apart = np.flatnonzero(np.diff(m) > 0)
+        width, apart = s[1:] + s[:-1], np.flatnonzero(np.diff(m) > 0)
         score = np.full(len(width), np.inf)
         np.divide(np.diff(m), width, out=score, where=width > 0)
         free = np.ones(edges.shape[1], dtype=bool)

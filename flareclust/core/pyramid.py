@@ -109,8 +109,7 @@ def _fill_cells(X: FloatArray, weights: FloatArray, origin: FloatArray, cell: In
     """Sort the rows into cells (a counting sort; starts becomes what it is in a Pyramid) and add them up."""
     n, d = X.shape
     rows, starts, cells, depth = pyramid
-    smallest = 1 << d * depth
-    begin = 0
+    smallest, begin = 1 << d * depth, 0
     for c in range(1, smallest + 1):  # starts[c] = where cell c - 1 begins, and after sorting where it ends
         begin, starts[c] = begin + starts[c], begin
     for i in range(n):

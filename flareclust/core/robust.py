@@ -170,8 +170,7 @@ def capped(weights: Weights, site: IntArray, cap: float | None) -> Weights:
 
 def medoid(sets: Sequence[FloatArray], apart: FloatArray) -> int:
     """Return which of the sets with most centroids (k_i, d) has the smallest median distance to the others, of these (m, m)."""
-    maximum = max(map(len, sets))
-    others = ~np.eye(len(sets), dtype=np.bool_)
+    maximum, others = max(map(len, sets)), ~np.eye(len(sets), dtype=np.bool_)
     middle = np.nanmedian(np.where(others, apart, np.nan), axis=0) if len(sets) > 1 else np.zeros(1)
     return int(np.argmin(np.where([len(own) == maximum for own in sets], middle, np.inf)))
 
@@ -189,8 +188,7 @@ def typical_totals(replies: Sequence[Message], names: Iterable[str], rule: Rule)
         names: `rows` may be among them.
         rule: how far sites are believed.
     """
-    keys = list(names)
-    rows = np.array([int(reply["rows"]) for reply in replies])
+    keys, rows = list(names), np.array([int(reply["rows"]) for reply in replies])
     if (not rule.active and rule.cap is None) or not rows.any():
         return {name: np.sum([reply[name] for reply in replies], axis=0) for name in keys}
     reporting = rows > 0
@@ -241,9 +239,7 @@ def _by_site(points: FloatArray, weights: FloatArray, site: IntArray) -> tuple[F
 
 
 def _limited(total: FloatArray, cap: float | None) -> FloatArray:
-    if cap is None or not (total > 0).any():
-        return total
-    return np.minimum(total, cap * np.median(total[total > 0]))
+    return total if cap is None or not (total > 0).any() else np.minimum(total, cap * np.median(total[total > 0]))
 
 
 # The middle of weighted points, some of which may lie anywhere: weighted median, trimmed mean, geometric median.
@@ -318,8 +314,7 @@ def _geometric_median(points: FloatArray, weights: FloatArray) -> FloatArray:
     weights, here = weights / weights.max(), np.zeros_like(start)
     for _ in range(_STEPS):
         moved = _step(here, offsets, weights)
-        done = float(_norms((moved - here)[None])[0]) <= _TOLERANCE
-        here = moved
+        done, here = float(_norms((moved - here)[None])[0]) <= _TOLERANCE, moved
         if done:
             break
     return start + scale * here

@@ -71,8 +71,7 @@ def seeds_of(
     """Compute what `kmeans_plusplus` promises from checked input; `mass` (n,) are the weights."""
     n = len(X)
     n_candidates = 2 + int(np.log(k)) if n_candidates is None else n_candidates
-    work = X.size * (1 + n_candidates)
-    chosen = np.empty(k, np.int64)
+    work, chosen = X.size * (1 + n_candidates), np.empty(k, np.int64)
     chosen[0] = row_at(mass, mass.sum(), rng.random(1)[0])
     closest, tiles = np.full(n, np.inf), _tiles(X)
     sums = np.empty((1 + n_candidates, -(-n // TILE)))
@@ -148,8 +147,7 @@ def farthest_first(points: ArrayLike, k: int, start: ArrayLike) -> IntArray:
     """
     points = as_matrix(points, "points")
     n = len(points)
-    k = as_count(k, "k", n)
-    first = np.asarray(start)
+    k, first = as_count(k, "k", n), np.asarray(start)
     if first.ndim != 1 or first.dtype.kind not in "iu" or not 1 <= len(first) <= k:
         raise UserError(f"start must be a list of 1 to k={k} indices, got shape {first.shape} of {first.dtype}")
     if first.min() < 0 or first.max() >= n or len(np.unique(first)) < len(first):
@@ -355,8 +353,7 @@ def _farthest_of_tiles(tiles: Array, n: int, chosen: IntArray, given: int) -> in
             if most == 0:
                 return c
             chosen[c] = at * TILE + (bits[at] == most).argmax()
-        point = tiles[chosen[c] // TILE, :, chosen[c] % TILE].copy()
-        most = np.int64(-1)
+        point, most = tiles[chosen[c] // TILE, :, chosen[c] % TILE].copy(), np.int64(-1)
         for t in range(tiles.shape[0]):
             _tile_distances(tiles[t], point, distances)
             least, own, largest = closest[t], bits[t], np.int64(0)

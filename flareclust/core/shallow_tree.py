@@ -89,8 +89,7 @@ class Tree:
 
     def _best(self, counts: IntArray) -> tuple[int, int, IntArray, IntArray] | None:
         """Return column, edge and rows on both sides of the best split of a leaf (k, d, h); None where none helps."""
-        below = np.cumsum(counts, axis=-1)[..., :-1]
-        total = counts.sum(axis=-1)
+        below, total = np.cumsum(counts, axis=-1)[..., :-1], counts.sum(axis=-1)
         above = total[..., None] - below
         if not total.any() or below.shape[-1] == 0:
             return None

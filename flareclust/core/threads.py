@@ -1,8 +1,7 @@
 """Threads over rows, with the same bits for any number of them.
 
-Kernels release Python's lock. What a thread writes belongs to its own rows, and what is added over rows is added row after row, by one
-thread at a time.
-How many threads there are therefore changes the time and nothing else.
+Kernels release Python's lock. What a thread writes belongs to its own rows, and what is added over the rows of a cluster is added row
+after row, by one thread at a time. How many threads there are therefore changes the time and nothing else.
 """
 
 import os
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.machine import usable_cores
@@ -21,9 +20,6 @@ _T = TypeVar("_T")
 
 #: The environment variable with the number of threads of this process.
 THREADS = "FLARECLUST_THREADS"
-
-#: Parts that each thread takes of the same rows, and how many rows a part has at least: each costs some microseconds.
-_TURNS, _SHORT = 2, 4096
 
 #: Coordinate differences below which starting threads takes longer than they save: some milliseconds of work.
 _SMALL = 10_000_000
@@ -92,64 +88,12 @@ class Team:
         others = [self._pool.submit(work, part) for part in parts[1:]]
         return [work(parts[0]), *(other.result() for other in others)]
 
-    def each_then(self, work: Callable[[slice], _T], then: Callable[[slice], None], parts: Sequence[slice]) -> list[_T]:
-        """Return what the work returns for each part; each thread takes the next one when it is done.
-
-        `then` is called for each part once its work is done, in the order of the parts, and never in two threads at once.
-        """
-        turns = _Turns(work, then, parts)
-        self.each(lambda _: turns.take(), [slice(0)] * min(self.threads, len(parts)))
-        return turns.found
-
     def parts(self, n: int, unit: int = 1) -> list[slice]:
         """Return slices of n things, one for each thread, in whole units as far as there are so many."""
-        return _parts(n, unit, self.threads)
-
-    def short_parts(self, n: int, unit: int) -> list[slice]:
-        """Return slices of n things for `each_then`: several for each thread, unless they are few."""
-        return _parts(n, unit, max(1, min(_TURNS * self.threads, n // _SHORT)))
-
-
-class _Turns:
-    """Parts that threads take one after the other, and what follows in the order of the parts."""
-
-    def __init__(self, work: Callable[[slice], Any], then: Callable[[slice], None], parts: Sequence[slice]) -> None:
-        self._work, self._then, self._parts = work, then, parts
-        self._next, self._following = iter(range(len(parts))), 0
-        self._taking, self._turn = threading.Lock(), threading.Lock()
-        self._done = [False] * len(parts)
-        self.found: list[Any] = [None] * len(parts)
-
-    def take(self) -> None:
-        """Work on parts until there are no more."""
-        while True:
-            with self._taking:
-                i = next(self._next, None)
-            if i is None:
-                return
-            self.found[i] = self._work(self._parts[i])
-            self._done[i] = True
-            self._finish()
-
-    def _finish(self) -> None:
-        """Do what follows the parts that are done, unless another thread does."""
-        while self._ready() and self._turn.acquire(blocking=False):
-            try:
-                while self._ready():
-                    self._then(self._parts[self._following])
-                    self._following += 1
-            finally:
-                self._turn.release()
-
-    def _ready(self) -> bool:
-        return self._following < len(self._parts) and self._done[self._following]
-
-
-def _parts(n: int, unit: int, number: int) -> list[slice]:
-    units = -(-n // unit)
-    ends = [min(n, units * i // number * unit) for i in range(number + 1)]
-    found = [slice(a, b) for a, b in pairwise(ends) if a < b]
-    return found or [slice(0, n)]
+        units = -(-n // unit)
+        ends = [min(n, units * i // self.threads * unit) for i in range(self.threads + 1)]
+        found = [slice(a, b) for a, b in pairwise(ends) if a < b]
+        return found or [slice(0, n)]
 
 
 #: The calling thread.

@@ -61,7 +61,6 @@ def _means(data: FloatArray, centroids: FloatArray) -> FloatArray:
     Deviations from the centroids are added up; `recompute_centroids` starts from the overall mean, which gives other last digits.
     """
     labels = assign(data, centroids)[0]
-    counts = np.bincount(labels, minlength=len(centroids))
-    sums = np.zeros_like(centroids)
+    counts, sums = np.bincount(labels, minlength=len(centroids)), np.zeros_like(centroids)
     np.add.at(sums, labels, data - centroids[labels])
     return centroids + sums / np.maximum(counts, 1)[:, None]

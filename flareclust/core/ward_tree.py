@@ -88,8 +88,7 @@ def longest_lived(linkage: Linkage, most: int, least: int = 2) -> int:
     if not len(k) or not linkage.height[-1]:
         return 1
     ends = len(linkage.height) - k + 1  # the merge that ends k sets; the one before it made them
-    made = np.where(ends > 0, linkage.height[ends - 1], 0.0)
-    least = _TINY * linkage.height[-1]
+    made, least = np.where(ends > 0, linkage.height[ends - 1], 0.0), _TINY * linkage.height[-1]
     return int(k[np.argmax(np.maximum(linkage.height[ends], least) / np.maximum(made, least))])
 
 

@@ -262,8 +262,7 @@ def _in_utf8(layout: _Layout) -> Iterator[Any]:
 
 def _wide_pieces(layout: _Layout, chosen: list[int], own: int | None, piece: int) -> Iterator[formats.Piece]:
     """Give the rows of a table with many columns; only the cells of one row are Python objects at a time."""
-    whole = chosen == list(range(layout.width))
-    step = max(1, piece // (8 * len(chosen)))
+    whole, step = chosen == list(range(layout.width)), max(1, piece // (8 * len(chosen)))
 
     def parsed() -> Iterator[tuple[FloatArray, str | None]]:
         for n, cells in enumerate(_rows(layout), 1):

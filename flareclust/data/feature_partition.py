@@ -197,8 +197,7 @@ def _owner(
     spec: Spec, set_up: _SetUp, labels: Array, first: FloatArray, owners: ArrayLike | None, rng: np.random.Generator
 ) -> IntArray:
     """Return (n,) whose each row is, 0 ... m - 1, or -1; `first` is the first column."""
-    owner = np.full(len(labels), -1, dtype=np.int64)
-    taken = np.isin(labels, set_up.taken)
+    owner, taken = np.full(len(labels), -1, dtype=np.int64), np.isin(labels, set_up.taken)
     match spec.name:
         case "har-a1" | "qmnist-a1":
             if taken.sum() < set_up.m:

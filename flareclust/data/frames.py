@@ -138,8 +138,7 @@ def _numbers(name: str, label: str, series: Any) -> FloatArray:
 
     kind, native = series.dtype, str(getattr(series.to_native(), "dtype", ""))
     mixed = kind == nw.Object and all(isinstance(value, Real | Decimal) for value in series.drop_nulls())
-    empty = series.null_count() == len(series)
-    is_complex = native.startswith("complex")
+    empty, is_complex = series.null_count() == len(series), native.startswith("complex")
     if is_complex or not (kind.is_numeric() or kind == nw.Boolean or mixed or empty):
         kind_name = native if is_complex else str(kind).lower()
         raise UserError(

@@ -172,11 +172,9 @@ def equal_sizes(n: int, m: int) -> IntArray:
 
 def _power_sizes(n: int, m: int, a: float) -> IntArray:
     """Return m sizes proportional to i^-a with sum n, each at least 1."""
-    weights = np.arange(1, m + 1, dtype=np.float64) ** -a
-    sizes = np.ones(m, dtype=np.int64)
+    weights, sizes = np.arange(1, m + 1, dtype=np.float64) ** -a, np.ones(m, dtype=np.int64)
     # Sites whose share is below one row get one row; the weights fall, so these are the last ones.
-    totals = weights.cumsum()
-    head = m
+    totals, head = weights.cumsum(), m
     while (n - (m - head)) * weights[head - 1] < totals[head - 1]:
         head -= 1
     ideal = (n - (m - head)) * weights[:head] / totals[head - 1]
@@ -213,11 +211,9 @@ def _pools(classes: IntArray, rng: np.random.Generator) -> list[IntArray]:
 def _dirichlet_by_site(classes: IntArray, m: int, a: float, rng: np.random.Generator) -> IntArray:
     """Let the sites, one after the other, draw rows by class mixes from Dir(a, ..., a) without replacement."""
     pools = _pools(classes, rng)
-    used = np.zeros(len(pools), dtype=np.int64)
-    owner = np.empty(len(classes), dtype=np.int64)
+    used, owner = np.zeros(len(pools), dtype=np.int64), np.empty(len(classes), dtype=np.int64)
     for i, size in enumerate(equal_sizes(len(classes), m)):
-        start = used.copy()
-        log_mix = _log_dirichlet(a, len(pools), rng)
+        start, log_mix = used.copy(), _log_dirichlet(a, len(pools), rng)
         # The draws that find their class empty are drawn again from the others: row by row it would be the same.
         while (need := size - (used - start).sum()) > 0:
             left = np.array([len(pool) for pool in pools]) - used
@@ -300,6 +296,5 @@ def _draw_until_drawn(rates: FloatArray, rng: np.random.Generator) -> BoolArray:
     # Where the first drawing falls on the cumulated rates: an exponential variable truncated at L_m.
     first_at = -np.log1p(rng.random(n) * np.expm1(-cumulated[:, -1]))
     first = np.minimum((cumulated <= first_at[:, None]).sum(axis=1), m - 1)[:, None]
-    site = np.arange(m)
-    after = rng.random((n, m)) < -np.expm1(-rates)
+    site, after = np.arange(m), rng.random((n, m)) < -np.expm1(-rates)
     return np.asarray((site == first) | ((site > first) & after))

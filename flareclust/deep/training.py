@@ -96,8 +96,7 @@ def train(
         x, y = torch.from_numpy(images).float(), torch.from_numpy(labels)
         centers = torch.from_numpy(prototypes).float().to(device)
         changed = _augmentation(how.augment, images.shape[1:], random)
-        descent = _Descent(network, how)
-        mean = 0.0
+        descent, mean = _Descent(network, how), 0.0
         for epoch in range(how.epochs):
             total = 0.0
             for rows in _batches(len(x), how.batch, random):
@@ -164,8 +163,7 @@ def _draw(random: torch.Generator) -> int:
 
 def _batches(n: int, size: int, random: torch.Generator) -> Iterator[Tensor]:
     """Yield the places of all rows in a random order; a last batch of one row joins the one before, for batch norms."""
-    order = torch.randperm(n, generator=random)
-    ends = list(range(size, n, size))
+    order, ends = torch.randperm(n, generator=random), list(range(size, n, size))
     if ends and n - ends[-1] == 1:
         ends.pop()
     yield from torch.tensor_split(order, ends)

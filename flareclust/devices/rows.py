@@ -154,8 +154,7 @@ def answers_of_many(executor: ClusteringExecutor, task: Task, devices: Ragged) -
         round=task.round,
         sizes=sizes,
     )
-    exchange = SiteExchange(task, line.step, table, rows)
-    single = executor.without_rows()
+    exchange, single = SiteExchange(task, line.step, table, rows), executor.without_rows()
     owner = single if line.phase is None else line.phase(single.params, single)
     try:
         if not line.step.as_is:

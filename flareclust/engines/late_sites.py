@@ -45,8 +45,7 @@ def placed(
         UserError: the folder holds no result, or the rows do not fit it.
     """
     finished, about = read_finished(folder)
-    algorithm = registry.get(about["algorithm"])
-    row_name = row_name_of(about)
+    algorithm, row_name = registry.get(about["algorithm"]), row_name_of(about)
     if not new_rows:
         check_late(finished, site, row_name)
     if not algorithm.federated and not algorithm.partial:

@@ -87,13 +87,11 @@ def run_pooled(
     X = np.empty((n, len(columns.codes) if columns else next(iter(tables.values())).X.shape[1]))
     for site, table in tables.items():
         X[index[site]] = columns.spread(site, alignment.own_view(table, columns.sent())[0]) if columns else table.X
-    started = perf_counter()
-    centroids = algorithm.function()(X, **settings)
+    started, centroids = perf_counter(), algorithm.function()(X, **settings)
     if (different := _few_different(X, options.k)) is not None:
         centroids = different
     seconds = perf_counter() - started
-    arrays = {"centroids": centroids}
-    own = _scaling(X, **settings)
+    arrays, own = {"centroids": centroids}, _scaling(X, **settings)
     if columns is None:
         arrays |= own.sent()
         found, sums = assessment.assessment_sums(own.scaled(X), own.scaled(centroids))

@@ -118,8 +118,7 @@ def border_of(X: FloatArray, labels: IntArray) -> float | None:
     found, near = NearestNeighbors(n_neighbors=_NEIGHBOURS + 1).fit(X).kneighbors(X)
     density = -d * np.log(np.maximum(found[:, -1], np.finfo(np.float64).tiny))
     middles = {int(c): float(np.median(density[labels == c])) for c in np.unique(labels) if c >= 0}
-    beside = labels[near[:, 1:]]
-    values = []
+    beside, values = labels[near[:, 1:]], []
     for c, middle in middles.items():
         at = np.flatnonzero((labels >= 0) & (labels != c) & ((beside == c).sum(axis=1) > 1))
         values += [density[i] - min(middle, middles[int(labels[i])]) for i in at]

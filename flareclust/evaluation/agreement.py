@@ -178,8 +178,7 @@ def _together(said: Sequence[tuple[str, str]]) -> list[str]:
         return [text for _, text in said]
     others = [name for name, _ in said[1:]]
     shown = ", ".join(map(repr, others[: _ONE_BY_ONE - 1]))
-    left = len(others) - _ONE_BY_ONE + 1
-    text = said[0][1]
+    left, text = len(others) - _ONE_BY_ONE + 1, said[0][1]
     return [
         f"{text}{'' if text.endswith('?') else '.'} Likewise {shown} and {left} more column{'s' if left > 1 else ''}"
     ]

@@ -39,8 +39,7 @@ def misfits(
     Rows (n, d) have NaN where a cell is missing, low and high (d,) where nothing was agreed. `what` was agreed, such as "bounds".
     A factor that does not go with a column's unit, of `units` (d,) where they are known, is not named.
     """
-    rows = X[:: -(-len(X) // _LOOKED_AT) or 1]
-    found = []
+    rows, found = X[:: -(-len(X) // _LOOKED_AT) or 1], []
     for j, name in enumerate(names):
         values = rows[:, j][~np.isnan(rows[:, j])]
         if len(values) >= _LEAST and low[j] < high[j]:

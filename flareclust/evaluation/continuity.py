@@ -116,8 +116,7 @@ class Continuity:
 
         `rows` is what rows are called.
         """
-        said = []
-        most = self.moved_most
+        said, most = [], self.moved_most
         if most is not None and most > _FAR_MOVED + self.moved_by_chance:
             farthest = max(range(len(self.moved)), key=lambda r: self.moved[r] or 0.0)
             said.append(
@@ -170,8 +169,7 @@ def compare(old: Clusters, new: Clusters) -> Continuity:
     kept = {b: a for b, a in wanted.items() if a < len(moved)}
     free = iter(sorted({*range(len(moved))} - {*kept.values()}, key=lambda number: (number < before, number)))
     numbers = [kept[b] if b in kept else next(free) for b in range(len(moved))]
-    order = [int(b) for b in np.argsort(numbers)]
-    known = {*pairs, *taken, *joined}
+    order, known = [int(b) for b in np.argsort(numbers)], {*pairs, *taken, *joined}
     ended = {*pairs.values(), *parts, *(a for own in joined.values() for a in own)}
     return Continuity(
         order=order,
@@ -216,8 +214,7 @@ def _splits(old: Clusters, new: Clusters, pairs: _Pairs, limits: FloatArray) -> 
     shares, before = new.shares, old.shares
     if shares is None or before is None:
         return {}
-    nearest = _distances(new.centroids, old.centroids).argmin(axis=1)
-    found = {}
+    nearest, found = _distances(new.centroids, old.centroids).argmin(axis=1), {}
     for a, share in enumerate(before):
         parts = [b for b, near in enumerate(nearest) if pairs.get(b, int(near)) == a]
         if _explained(a, share, parts, old.centroids, new.centroids, shares, float(limits[a])):

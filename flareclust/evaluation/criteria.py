@@ -169,8 +169,7 @@ def _variance_ratios(k: IntArray, inertia: FloatArray, around: float, n: float) 
     `around` is that about the overall mean. NaN where it is, for fewer than two clusters, as many as rows, or rows that do not differ.
     """
     within = np.maximum(inertia, np.finfo(np.float64).eps * around)
-    defined = (k > 1) & (k < n) & (within > 0)
-    ratios = np.full(len(k), np.nan)
+    defined, ratios = (k > 1) & (k < n) & (within > 0), np.full(len(k), np.nan)
     between = np.maximum(around - inertia, 0.0) / np.maximum(k - 1, 1)
     np.divide(between * (n - k), within, out=ratios, where=defined)
     return ratios
@@ -180,6 +179,5 @@ def _elbow_depths(k: IntArray, inertia: FloatArray) -> FloatArray:
     """Return how far the inertia (c,) lies below the line between its ends, k (c,) ascending, both scaled to [0, 1]."""
     if len(k) < 3 or inertia[0] <= inertia[-1]:
         return np.zeros(len(k))
-    x = (k - k[0]) / (k[-1] - k[0])
-    y = (inertia - inertia[-1]) / (inertia[0] - inertia[-1])
+    x, y = (k - k[0]) / (k[-1] - k[0]), (inertia - inertia[-1]) / (inertia[0] - inertia[-1])
     return np.asarray(1 - x - y)

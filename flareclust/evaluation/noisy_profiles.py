@@ -121,8 +121,7 @@ class NoisyProfiles:
     @property
     def overall(self) -> tuple[FloatArray, FloatArray]:
         """Return the mean of all clusters, and by what digits are shown: a part of the range, or the noise of most means."""
-        part = _SHOWN * self._range
-        noise = float(np.median(self.noise))
+        part, noise = _SHOWN * self._range, float(np.median(self.noise))
         return self.center, np.maximum(part, noise if np.isfinite(noise) else 0.0)
 
     @property

@@ -165,8 +165,7 @@ def reference_rows(X: FloatArray, site: IntArray, kind: str, categories: Sequenc
     "permuted" has each site's columns in another order, and so have the categories,
     each a group of columns that stays together, in all three.
     """
-    d = X.shape[1]
-    grouped = [list(group) for group in categories]
+    d, grouped = X.shape[1], [list(group) for group in categories]
     single = sorted(set(range(d)).difference(*grouped))
     numbers = X[:, single]
     drawn = None if kind == "permuted" or not single else _box(numbers) if kind == "box" else _copula(numbers)

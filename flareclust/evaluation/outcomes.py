@@ -246,8 +246,7 @@ def _log_rank(name: str, counts: IntArray) -> OutcomeTest:
         n_of, d_of = own.sum(axis=0)[:, ::-1].cumsum(axis=1)[:, ::-1], own[1]
         n, d = n_of.sum(axis=0), d_of.sum(axis=0)
         at = (d > 0) & (n > 1)
-        share = n_of[:, at] / n[at]
-        weight = d[at] * (n[at] - d[at]) / (n[at] - 1)
+        share, weight = n_of[:, at] / n[at], d[at] * (n[at] - d[at]) / (n[at] - 1)
         away += (d_of[:, at] - d[at] * share).sum(axis=1)
         variance += np.diag((weight * share).sum(axis=1)) - (weight * share) @ share.T
     # Clusters that share no stratum are not compared, so the rank may be less than their number minus one.
@@ -284,8 +283,7 @@ def _welch(n: FloatArray, mean: FloatArray, squares: FloatArray) -> OutcomeTest:
 
     weight = n * (n - 1) / squares
     k, total = len(n), weight.sum()
-    center = (weight * mean).sum() / total
-    spread = ((1 - weight / total) ** 2 / (n - 1)).sum()
+    center, spread = (weight * mean).sum() / total, ((1 - weight / total) ** 2 / (n - 1)).sum()
     between = (weight * (mean - center) ** 2).sum() / (k - 1)
     statistic = float(between / (1 + 2 * (k - 2) / (k**2 - 1) * spread))
     return OutcomeTest("Welch's test", statistic, k - 1, float(fdtrc(k - 1, (k**2 - 1) / (3 * spread), statistic)))

@@ -223,8 +223,7 @@ def branches(profiles: Profiles) -> list[_Branch]:
     tree = profiles.tree
     if tree is None:
         return []
-    in_all = tree.rows[tree.leaves()].sum(axis=0)
-    found = []
+    in_all, found = tree.rows[tree.leaves()].sum(axis=0), []
     for leaf in tree.leaves():
         cluster, rows = tree.names(leaf), tree.rows[leaf]
         own, total = float(rows[cluster]), int(rows.sum())

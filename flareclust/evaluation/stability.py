@@ -77,8 +77,7 @@ def jaccard(reference: IntArray, other: IntArray, k: int) -> FloatArray:
     other_k = int(other.max(initial=0)) + 1
     table = np.zeros((k + 1, other_k + 1))  # the last row and column are of -1
     np.add.at(table, (reference, other), 1)
-    shared = table[:k, :other_k]
-    own = table[:k].sum(axis=1)
+    shared, own = table[:k, :other_k], table[:k].sum(axis=1)
     union = own[:, None] + table[:, :other_k].sum(axis=0) - shared
     found: FloatArray = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0).max(axis=1)
     found[own == 0] = np.nan

@@ -127,8 +127,7 @@ def oddity(own: Cells, others: Cells, varying: Varying = _ALIKE, unit: str = "")
         if (named := _known(own, others, unit)) is not None:
             return Odd(named, ODDITIES[named])
         if (ratio := _same_ratio(own, others)) is not None:
-            smaller = ratio <= 1
-            digits = float(f"{max(ratio, 1 / ratio):.2g}")
+            smaller, digits = ratio <= 1, float(f"{max(ratio, 1 / ratio):.2g}")
             return Odd(_SEVERAL + smaller, _RATIO.format(f"about {digits:,.10g}", "smaller" if smaller else "larger"))
     if (explaining := _explaining(own, others, varying, unit)) is not None:
         return Odd(explaining, ODDITIES[explaining])

@@ -90,8 +90,7 @@ def names_of(dataset: Dataset) -> tuple[str, ...]:
 
 def in_places(table: Table, names: Sequence[str]) -> FloatArray:
     """Return a table's rows (n, D) with its columns in the places of `names`, NaN for those that it lacks."""
-    own = table.columns or tuple(names)
-    rows = np.full((len(table), len(names)), np.nan)
+    own, rows = table.columns or tuple(names), np.full((len(table), len(names)), np.nan)
     for j, name in enumerate(names):
         if name in own:
             rows[:, j] = table.X[:, own.index(name)]

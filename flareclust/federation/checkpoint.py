@@ -197,8 +197,7 @@ def read(path: Path, about: Mapping[str, object], aggregator: "ClusteringAggrega
             arrays = {name: file[name] for name in file.files}
         text = json.loads(str(arrays.pop(_ABOUT)))
         form, job, state = text["form"], dict(text["job"]), text["round"]
-        differing = _differences(job, json.loads(json.dumps(about)))
-        checkpoint = None
+        differing, checkpoint = _differences(job, json.loads(json.dumps(about))), None
         if form == _FORM and not differing:
             checkpoint = Checkpoint(_round(state, arrays, ServerJob(aggregator)), Progress(**text["progress"]))
     except _DAMAGED as error:

@@ -51,8 +51,7 @@ def _moments(exchanges: Exchanges, round_: Round[Any], job: "ServerJob") -> Mess
     k, d = round_.task["centroids"].shape
     step = StepName.PROFILE_TOTALS if exchanges.secure else profiling_steps(job.params)[0]
     request = ExchangeRequest(job.schema(step), step, replace(round_, step=step), [], {"K": k, "d": d})
-    replies = exchanges.describe(request)
-    started = perf_counter()
+    replies, started = exchanges.describe(request), perf_counter()
     rows, cells, means, m2 = added_up(replies.values(), k, d)
     arrays: Message = {cluster_arrays.ROWS: rows, cluster_arrays.MEANS: means, cluster_arrays.SQUARES: m2}
     if (cells != rows[:, None]).any():
@@ -85,8 +84,7 @@ def added_up(replies: Iterable[Message], k: int, d: int) -> tuple[IntArray, IntA
         own, n = reply["cluster"], reply["counts"]
         n = n if n.ndim == 2 else n[:, None]
         total = cells[own] + n
-        part = n / np.maximum(total, 1)
-        step = reply["centroids"] - means[own]
+        part, step = n / np.maximum(total, 1), reply["centroids"] - means[own]
         m2[own] += reply["m2"] + step**2 * (cells[own] * part)
         means[own] += step * part
         cells[own] = total

@@ -98,8 +98,7 @@ class ClusterProfiles(Phase):
         X = rows.raw
         task, arrays = _asked(task, X.shape[1])
         self._check(task, rows)
-        labels = self._labels(task, rows)
-        bins = profile_sums.in_bins(X, arrays["edges"])
+        labels, bins = self._labels(task, rows), profile_sums.in_bins(X, arrays["edges"])
         leaves = _leaves(arrays, _nodes(arrays, bins, labels, rows.context))
         shape = len(arrays["leaves"]), len(task.arrays["centroids"]), arrays["edges"].shape[1] + 1
         return {"bins": profile_sums.counted(bins, leaves, labels, shape, rows.context.min_count)}

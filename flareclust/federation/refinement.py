@@ -126,8 +126,7 @@ def totals(solutions: Sequence[FloatArray], replies: Sequence[Message]) -> list[
     for solution in solutions:
         its = (sent["cluster"] >= first) & (sent["cluster"] < first + len(solution))
         own = {name: value[its] for name, value in sent.items()} | {"cluster": sent["cluster"][its] - first}
-        means = lloyd_merge(solution, [own])
-        m2 = np.zeros_like(solution)
+        means, m2 = lloyd_merge(solution, [own]), np.zeros_like(solution)
         deviations = (own["centroids"] - means[own["cluster"]]) ** 2
         np.add.at(m2, own["cluster"], own["m2"] + own["counts"][:, None] * deviations)
         found.append(split_merge.Totals(rows_behind(len(solution), [own]), means, m2))

@@ -209,8 +209,7 @@ def _clustered(
             exchanges.failure = str(failure)
             return so_far
         step, index = round_.step, round_.index
-        started = perf_counter()
-        round_ = job.advance(round_, replies)
+        started, round_ = perf_counter(), job.advance(round_, replies)
         seconds = perf_counter() - started
         exchanges.seconds_merge += seconds
         exchanges.record(step, replies, index, seconds, round_.diagnostics)

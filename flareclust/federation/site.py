@@ -67,8 +67,7 @@ def job_lines(executor: "type[ClusteringExecutor]") -> Mapping[str, _Line]:
         TypeError: a step has no method.
     """
     before, after = ([(phase, phase.steps_of(executor)) for phase in part] for part in PHASES)
-    parts = [*before, (None, executor.steps), *after]
-    own = with_counts(executor.steps)
+    parts, own = [*before, (None, executor.steps), *after], with_counts(executor.steps)
     lines = {
         name: _Line(step, phase)
         for phase, steps in parts
@@ -163,8 +162,7 @@ def answer(
         BadMessage: the job has no such step, or the step's method returned something else than its schema promises.
         Aborted: `aborted()` became true.
     """
-    started = perf_counter()
-    line = line_of(executor, task.step)
+    started, line = perf_counter(), line_of(executor, task.step)
     if aborted():
         raise Aborted(f"stopped before the step {task.step}")
     rows = _rows(executor, task, data, aborted)

@@ -177,8 +177,7 @@ class FedAvgExecutor(ClusteringExecutor):
         """Test the server's model and train it."""
         learner, model, chosen = self._received(task, rows)
         train, _ = _halves(rows.X)
-        n = self._trainable(train, rows.context)
-        trained = model
+        n, trained = self._trainable(train, rows.context), model
         if n:
             place = self._place(task)
             rng = rows.rng if place is None else stream(self.params.seed, task.round - 1, TRAINING)

@@ -82,13 +82,11 @@ def make_devices(rows: Sequence[Array], classes: Sequence[Array], *, empty: bool
         raise UserError("no devices: expected the rows of at least one")
     if len(rows) != len(classes):
         raise UserError(f"{len(rows)} devices have rows and {len(classes)} have classes; every device needs both")
-    arrays = [np.asarray(one) for one in rows]
-    labels = [np.asarray(one) for one in classes]
+    arrays, labels = [np.asarray(one) for one in rows], [np.asarray(one) for one in classes]
     for i, (X, y) in enumerate(zip(arrays, labels, strict=True)):
         _check_rows(i, X, y, arrays[0], empty=empty)
     counts = torch.tensor([len(X) for X in arrays])
-    longest = int(counts.max())
-    whole = arrays[0].dtype.kind in "iu"
+    longest, whole = int(counts.max()), arrays[0].dtype.kind in "iu"
     padded = torch.zeros((len(arrays), longest, *arrays[0].shape[1:]), dtype=torch.int64 if whole else torch.float32)
     targets = torch.zeros((len(arrays), longest), dtype=torch.int64)
     for i, (X, y) in enumerate(zip(arrays, labels, strict=True)):
@@ -206,8 +204,7 @@ def _descend(
     def loss(weights: dict[str, Tensor], X: Tensor, y: Tensor, weighing: Tensor) -> Tensor:
         return (_cross_entropies(functional_call(network, weights, (X,)), y) * weighing).sum()
 
-    gradient = vmap(grad(loss))
-    each = torch.arange(len(devices))[:, None]
+    gradient, each = vmap(grad(loss)), torch.arange(len(devices))[:, None]
     weighing = devices.mask.float() / devices.counts.clamp(min=1)[:, None]
     if rows is not None:
         batch = rows.shape[2]
@@ -234,8 +231,7 @@ def _sums(
     longest = devices.y.shape[1]
     columns = max(min(longest, _ROWS_AT_ONCE), 1)
     together = max(_ROWS_AT_ONCE // columns, 1)
-    sums = torch.zeros(len(devices))
-    mask = devices.mask.float()
+    sums, mask = torch.zeros(len(devices)), devices.mask.float()
     with torch.no_grad():
         for first in range(0, len(devices), together):
             some = slice(first, first + together)

@@ -296,8 +296,7 @@ class ClusteringController(Controller):
         """
         end = time.monotonic() + (self.task_timeout or math.inf)
         while task.completion_status is None:
-            waiting = {*self._waiting}
-            late = time.monotonic() > end
+            waiting, late = {*self._waiting}, time.monotonic() > end
             if late or abort_signal.triggered or (waiting and waiting <= {*disabled_sites(root)}):
                 self.cancel_task(task)
                 return

@@ -81,8 +81,7 @@ def prepare_site(local: Path, settings: Settings | None = None) -> tuple[Path, l
     Raises:
         UserError: there is no such file, or one is not what NVFlare's provisioning makes; nothing was changed.
     """
-    settings = settings or Settings()
-    file = kit.resources_of(local)
+    settings, file = settings or Settings(), kit.resources_of(local)
     if not file.exists():
         raise UserError(f"{local} has neither {kit.RESOURCES} nor {kit.RESOURCES}.default; is it the local/ of a kit?")
     resources = kit.read_json(file)

@@ -232,8 +232,7 @@ def guard_site(fl_ctx: FLContext) -> None:
 
     To be called before NVFlare takes up its processors of requests, at `SYSTEM_BOOTSTRAP`.
     """
-    engine = fl_ctx.get_engine()
-    processors = ClientRequestProcessors.request_processors
+    engine, processors = fl_ctx.get_engine(), ClientRequestProcessors.request_processors
     if not isinstance(engine, ClientEngine) or not processors:
         raise TypeError(f"{type(engine).__name__} with {len(processors)} processors of requests")
     if all(isinstance(processor, _SafeProcessor) for processor in processors):

@@ -73,8 +73,7 @@ class SiteDefaults(Builder):
 
     def initialize(self, project: Project, ctx: ProvisionContext) -> None:
         """Have relays encrypt their connections; NVFlare's default for what sites send to a relay is plain text."""
-        mutual = {PropKey.CONN_SECURITY: ConnSecurity.MTLS}
-        server = project.get_server()
+        mutual, server = {PropKey.CONN_SECURITY: ConnSecurity.MTLS}, project.get_server()
         for relay in project.get_relays():
             listening, parent = relay.get_prop(PropKey.LISTENING_HOST), relay.get_prop(PropKey.CONNECT_TO) or {}
             if isinstance(listening, dict):

@@ -89,8 +89,7 @@ def follow(process: subprocess.Popen[bytes], watch: Watch) -> None:
     """
     scratch, deadline = watch.scratch, watch.options.deadline
     root = scratch / "workspace" / "server"
-    server = root / SIMULATED
-    end = time.monotonic() + deadline
+    server, end = root / SIMULATED, time.monotonic() + deadline
     seen, console = 0, Console(scratch / "console.txt")
     while True:
         with suppress(subprocess.TimeoutExpired):

@@ -128,8 +128,7 @@ def moments_of_known(table: Table, columns: IntArray, min_count: int, repeats: i
     cells = known.sum(axis=0)
     low, high = (edge(X, axis=0, initial=np.nan) for edge in (np.fmin.reduce, np.fmax.reduce))
     mean = np.where(low == high, low, np.where(known, X, 0.0).sum(axis=0) / np.maximum(cells, 1))
-    m2 = (np.where(known, X - mean, 0.0) ** 2).sum(axis=0)
-    enough = cells >= least
+    m2, enough = (np.where(known, X - mean, 0.0) ** 2).sum(axis=0), cells >= least
     filled, together = np.where(known, X, mean)[:, enough], np.zeros(len(X), dtype=np.int64)
     if not enough.any() or not describable_where_known(filled, known[:, enough], together, 1, least)[0]:
         enough = np.zeros_like(enough)

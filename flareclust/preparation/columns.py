@@ -180,8 +180,7 @@ def sums_of(columns: Columns, replies: Mapping[str, Message]) -> KnownSpread:
         if not len(reply["mean"]):
             continue
         has, own = places(columns.codes, reply["codes"])
-        n = int(reply["rows"])
-        step = reply["mean"][own] - mean[has]
+        n, step = int(reply["rows"]), reply["mean"][own] - mean[has]
         m2[has] += reply["m2"][own] + step**2 * (rows[has] * n / (rows[has] + n))
         mean[has] += step * n / (rows[has] + n)
         rows[has] += n

@@ -70,19 +70,14 @@ def placements(
 
     The thresholds (k,) are those of `thresholds_of`, None where they are not known. Where clusters have representatives, distances
     are to the nearest one of a cluster, and its reach is the threshold. `outliers` is the share of rows drawn from a mixture that are
-    called outliers; UserError where it is none, or there is no mixture.
+    called outliers, as `outlier_level` takes it.
     """
-    mixture = mixture_of(arrays)
-    if outliers is not None and (mixture is None or not 0 < outliers <= 0.5):
-        of = "a result without covariances" if mixture is None else "one"
-        asked = "expected a share above 0 and up to 0.5 for a Gaussian mixture (gmm, dp-gmm)"
-        raise UserError(f"outliers: {asked}, such as 0.01; got {outliers!r} for {of}")
+    mixture, level = mixture_of(arrays), None if outliers is None else outlier_level(arrays, outliers)
     if mixture is not None:
-        return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds, outliers)
+        return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds, level)
     if REPRESENTATIVES in arrays:
         return _among_representatives(arrays, X)
-    cluster = assign_rows(arrays, X)
-    rows = np.ascontiguousarray(as_clustered(arrays, X))
+    cluster, rows = assign_rows(arrays, X), np.ascontiguousarray(as_clustered(arrays, X))
     centroids = np.ascontiguousarray(as_clustered(arrays, arrays["centroids"]))
     n, k = len(rows), len(centroids)
     own, second = _two(rows, centroids)
@@ -104,8 +99,20 @@ def placements(
     return _Placements(cluster, a, second, b, silhouette, None, None, threshold, far)
 
 
+def outlier_level(arrays: Mapping[str, Array], share: float) -> float:
+    """Return the log density below which this share of rows drawn from a result's mixture is; UserError where there is none."""
+    mixture = mixture_of(arrays)
+    if mixture is None:
+        raise UserError(
+            "outliers: expected the result of a Gaussian mixture (gmm, dp-gmm), got one without covariances"
+        )
+    if not 0 < share <= 0.5:
+        raise UserError(f"outliers: expected a share above 0 and up to 0.5, such as 0.01; got {share!r}")
+    return mixtures.outlier_level(mixture, share)
+
+
 def _among_components(
-    rows: FloatArray, mixture: mixtures.Mixture, thresholds: FloatArray | None, outliers: float | None
+    rows: FloatArray, mixture: mixtures.Mixture, thresholds: FloatArray | None, level: float | None
 ) -> _Placements:
     """Return where rows (n, d), in the units of the mixture, are among its components."""
     n, k, each = len(rows), len(mixture.means), np.arange(len(rows))
@@ -117,7 +124,7 @@ def _among_components(
     a, b = distances[each, own], distances[each, second]
     if k == 1:
         second, b = np.full(n, -1), np.full(n, np.nan)
-    outlier = None if outliers is None else density < mixtures.outlier_level(mixture, outliers)
+    outlier = None if level is None else density < level
     reach = None if thresholds is None else thresholds[own]
     far = None if thresholds is None else np.asarray((distances > thresholds).all(axis=1))
     return _Placements(own, a, second, b, None, probability, density, reach, far, outlier)
@@ -135,8 +142,7 @@ def _among_representatives(arrays: Mapping[str, Array], X: FloatArray) -> _Place
         b, second = np.where(nearer, a, np.where(next_, distance, b)), np.where(nearer, own, np.where(next_, r, second))
         a, own = np.where(nearer, distance, a), np.where(nearer, r, own)
         threshold, far = np.where(nearer, reach, threshold), far & (distance > reach)
-    b = np.where(second < 0, np.nan, b)
-    silhouette = np.zeros(n)
+    b, silhouette = np.where(second < 0, np.nan, b), np.zeros(n)
     np.divide(b - a, b, out=silhouette, where=b > 0)
     return _Placements(assign_rows(arrays, X), a, second, b, silhouette, None, None, threshold, far)
 
@@ -206,8 +212,7 @@ def _two(rows: FloatArray, centroids: FloatArray) -> tuple[IntArray, IntArray]:
     two_nearest(rows, centroids, own, squared, other)
     second = np.full(n, -1, dtype=np.int64)
     for r in range(k if k > 1 else 0):
-        at = np.flatnonzero(own == r)
-        rest = np.delete(np.arange(k), r)
+        at, rest = np.flatnonzero(own == r), np.delete(np.arange(k), r)
         found, left, right = np.empty(len(at), np.int64), np.empty(len(at)), np.empty(len(at))
         two_nearest(np.ascontiguousarray(rows[at]), np.ascontiguousarray(centroids[rest]), found, left, right)
         second[at] = rest[found]

@@ -115,8 +115,7 @@ def warnings(arrays: Mapping[str, Array], unassigned_rows: int) -> list[str]:
     """Return what a user should know about a result on different columns, a sentence each."""
     if not is_partial(arrays):
         return []
-    found = [str(sentence) for sentence in arrays.get("warnings", ())]
-    unknown = ~arrays[MASK]
+    found, unknown = [str(sentence) for sentence in arrays.get("warnings", ())], ~arrays[MASK]
     if unknown.any():
         found.append(
             f"{int(unknown.sum())} of {unknown.size} entries of the centroids were observed by no site and stay unknown (NaN)"

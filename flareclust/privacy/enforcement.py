@@ -145,8 +145,7 @@ class PolicyEnforcer:
                 f"kept back a reply to the step {question.step} of an algorithm that is not registered there"
             )
         step, secure = sender.job_steps()[question.step], self.policy.secure_sums
-        fields = step.schema.fields
-        allowed = self.policy.arrays
+        fields, allowed = step.schema.fields, self.policy.arrays
         # Other names than the algorithm's stay unsaid: they could be anything.
         if allowed is not None and (kept := [name for name in message if name in fields and name not in allowed]):
             early = _COMPARED if question.step in (StepName.NAMES, StepName.SCALES) else ""

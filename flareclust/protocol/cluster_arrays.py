@@ -103,7 +103,6 @@ def inverse(order: Sequence[int]) -> IntArray:
 
 def renumbered_labels(labels: IntArray, numbers: IntArray) -> IntArray:
     """Return labels (n,) under the new numbers (k,); negative ones, and those of no cluster, stay."""
-    known = (labels >= 0) & (labels < len(numbers))
-    found = labels.copy()
+    known, found = (labels >= 0) & (labels < len(numbers)), labels.copy()
     found[known] = numbers[labels[known]]
     return found

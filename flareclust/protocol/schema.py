@@ -124,8 +124,7 @@ class Schema:
         packed: Message = {}
         for name, field in self.fields.items():
             if name in message:
-                value = np.asarray(message[name])
-                kind = _KINDS[field.dtype]
+                value, kind = np.asarray(message[name]), _KINDS[field.dtype]
                 if value.dtype != kind and not np.can_cast(value.dtype, kind, "same_kind"):
                     raise BadMessage(f"{name}: expected {field.dtype}, got {value.dtype}")
                 packed[name] = np.array(value, dtype=kind, order="C", ndmin=len(field.axes))

@@ -96,8 +96,7 @@ def _check_workers(client: "Client", stamps: Sequence[file_formats.FileFingerpri
         ClusterUnusable: there are none, some process of the cluster has other versions than this one, or a worker does not see the
             files as they are here.
     """
-    own = versions()
-    found = client.run(versions, on_error="return")
+    own, found = versions(), client.run(versions, on_error="return")
     if not found:
         raise ClusterUnusable("the Dask cluster has no workers; start some (dask worker)")
     workers = {f"the worker {place}": theirs for place, theirs in sorted(found.items())}

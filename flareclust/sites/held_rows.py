@@ -21,7 +21,7 @@ from flareclust.sites.job_log import JOBS_FILE, JobLine, note_rows
 _log = logging.getLogger(__name__)
 
 #: In a kit's folder.
-ROWS_FOLDER = "flareclust_rows"
+_ROWS_FOLDER = "flareclust_rows"
 
 #: Bytes of all hashes that a kit keeps; those of the tables that no job has had for longest go first.
 _MOST = 256 << 20
@@ -37,7 +37,7 @@ def keep_rows(kit: Path, job: str, ids: Iterable[str] | None, withdrawn: int) ->
     if not (kit / JOBS_FILE).exists():
         return
     try:
-        note_rows(kit, job, "" if ids is None else _kept(kit / ROWS_FOLDER, ids), withdrawn)
+        note_rows(kit, job, "" if ids is None else _kept(kit / _ROWS_FOLDER, ids), withdrawn)
     except OSError as error:
         _log.warning("the log of jobs (flareclust site log) cannot be written: %s", error.strerror)
 
@@ -48,7 +48,7 @@ def held(kit: Path, jobs: Sequence[JobLine], ids: Iterable[str]) -> list[int | N
     Raises:
         UserError: the files cannot be read.
     """
-    folder, found = kit / ROWS_FOLDER, dict[str, int]()
+    folder, found = kit / _ROWS_FOLDER, dict[str, int]()
     try:
         if (folder / _KEY).exists():
             asked = _hashes((folder / _KEY).read_bytes(), ids)

@@ -148,8 +148,7 @@ class PartRows(SiteRows):
         groups, keep = part_sums.lloyd_update(self.parts, solution, least, reported, ones=self.context.ones)
         if not len(groups.source):
             return _groups(groups.source, groups.counts, groups.centroids, groups.centroids)
-        m2 = part_sums.squared_deviations(self.parts, groups)[keep]
-        groups = groups.of(keep)
+        m2, groups = part_sums.squared_deviations(self.parts, groups)[keep], groups.of(keep)
         if least:
             m2[groups.counts < LEAST_ROWS] = 0.0
         return _groups(groups.source + first, groups.counts, groups.centroids, m2)
@@ -168,8 +167,7 @@ class PartRows(SiteRows):
         """Return rows, means and squared deviations of the columns by final cluster, of those that may be described."""
         groups = part_sums.groups_about(self.own, centroids, part_sums.nearest(self.parts, centroids))
         keep = part_sums.may_be_described(self.own, groups, max(self.context.min_count, LEAST_ROWS))
-        m2 = part_sums.squared_deviations(self.own, groups)[keep]
-        groups = groups.of(keep)
+        m2, groups = part_sums.squared_deviations(self.own, groups)[keep], groups.of(keep)
         return _groups(groups.source, groups.counts, groups.centroids, m2)
 
 

@@ -74,8 +74,7 @@ def withdraw(local: Path, ids: Collection[str], *, undo: bool = False) -> list[s
         UserError: the list that is there cannot be read, or the new one not be written.
     """
     listed = _read(local)
-    changed = [one for one in dict.fromkeys(ids) if (one in listed) == undo]
-    now = time.time()
+    changed, now = [one for one in dict.fromkeys(ids) if (one in listed) == undo], time.time()
     if undo:
         listed = {one: since for one, since in listed.items() if one not in set(changed)}
     else:

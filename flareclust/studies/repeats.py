@@ -45,7 +45,7 @@ def run_again(reference: Result, sites: Mapping[str, FloatArray], seed: int) -> 
         UserError: there are fewer rows than clusters.
         JobFailed: the federation did not reach a result.
     """
-    experiment = experiment_of(reference, len(sites), seed)
+    experiment = _experiment_of(reference, len(sites), seed)
     own = experiment.params  # a choice of mixtures and trees themselves is made again
     chooses = own.get("k_min") is not None if "k_criterion" in own else isinstance(own.get("cut"), int)
     k = experiment.k if chooses and experiment.k else reference.k
@@ -54,7 +54,7 @@ def run_again(reference: Result, sites: Mapping[str, FloatArray], seed: int) -> 
     return evaluate(experiment, prepared, submit(experiment, prepared), 0.0)
 
 
-def experiment_of(reference: Result, n_sites: int, seed: int) -> Experiment:
+def _experiment_of(reference: Result, n_sites: int, seed: int) -> Experiment:
     """Return the experiment of a run for so many sites and another seed, with the settings that followed from its data."""
     asked = Experiment(**reference.experiment)
     chosen = {} if asked.k_range is None else {"k_min", "criterion", "cut"}

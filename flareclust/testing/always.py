@@ -142,8 +142,7 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     # In many rounds of two sites: means that are likely to be rows, rows that come often, rows that are alone.
     rng = np.random.default_rng(5)
     blocks = [rng.integers(0, 4, (60, 2)), rng.normal(20, 5, (60, 2)), np.full((9, 2), -30.0), 90 * np.eye(2)]
-    rows = np.concatenate(blocks)
-    known = algorithm.parameters()
+    rows, known = np.concatenate(blocks), algorithm.parameters()
     many: dict[str, Any] = {name: n for name, n in (("rounds", 10), ("polish", 3)) if name in known}
     for k in (3, 8, 14):
         _ensure_no_row(algorithm, {"site-1": rows, "site-2": rows[::2] + 0.25}, k, **many)
@@ -232,8 +231,7 @@ def _mutants(good: Message) -> Iterator[tuple[str, Any]]:
 def _check_too_many_entries_are_refused(algorithm: Algorithm) -> None:
     """Every axis of a reply is bounded, and a reply of more entries is refused by the site's name."""
     sites, _ = iid_sites(m=2)
-    job = ServerJob(algorithm.build(4)[1])
-    sent = exchanges(algorithm, sites, k=4)
+    job, sent = ServerJob(algorithm.build(4)[1]), exchanges(algorithm, sites, k=4)
     good = {task.step: (task, arrays) for task, arrays in sent if all(array.size for array in arrays.values())}
     for step, (task, arrays) in good.items():
         now: Round[State] = Round(task.arrays, step=step)

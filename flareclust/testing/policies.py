@@ -166,8 +166,7 @@ def _ensure_same(
     """
     usual: dict[int, _Outcome] = {}
     for rows in (terms.table.X, *islice(_others(terms.table.X), None if times > 1 else 1)):
-        own = replace(terms.table, X=rows)
-        executor = make()
+        own, executor = replace(terms.table, X=rows), make()
         # What NVFlare's shell gives it: the rows and the site's terms.
         executor._rows, executor._site = (SiteData(Path("rows.csv")), own), terms
         for (number, task), time in product(enumerate(tasks), range(times)):
@@ -264,8 +263,7 @@ def _sites_with_gaps(far: float, alone: float) -> dict[str, FloatArray]:
 
 def _ensure_within(algorithm: Algorithm, one: Exchange, rows: FloatArray, policy: Policy, about: str) -> None:
     """Ensure that what left a site with these rows is within its policy, without asking what enforces it."""
-    what = f"{about}, step {one.task.step}: {one.task.site} sent"
-    allowed = policy.arrays
+    what, allowed = f"{about}, step {one.task.step}: {one.task.site} sent", policy.arrays
     ensure(allowed is None or set(one.arrays) <= set(allowed), algorithm, f"{what} other arrays: {sorted(one.arrays)}")
     if (centroids := one.arrays.get("centroids")) is not None:
         ensure(len(centroids) <= policy.max_centroids, algorithm, f"{what} {len(centroids)} centroids")

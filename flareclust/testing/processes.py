@@ -176,8 +176,7 @@ def _usual(known: Mapping[str, Parameter], text: str) -> list[dict[str, Any]]:
     needed = {name for name, one in known.items() if one.default is Parameter.empty}
     texts = {name for name, one in known.items() if isinstance(one.default, str) or "str" in str(one.annotation)}
     defaults = {name: 3 if name in needed else one.default for name, one in known.items()}
-    starts = [defaults]
-    unset = {name for name in texts if not known[name].default}
+    starts, unset = [defaults], {name for name in texts if not known[name].default}
     for names in (needed - _GENERAL, needed & texts, texts, (texts & needed) | unset):
         if (start := defaults | dict.fromkeys(names, text)) not in starts:
             starts.append(start)

@@ -152,8 +152,7 @@ def _check_small_sites(algorithm: Algorithm) -> None:
 def check_translation(algorithm: Algorithm) -> None:
     """Moving all rows moves the centroids with them."""
     sites, _ = iid_sites()
-    shift = np.array([100.0, -50.0, 25.0])
-    here = run(algorithm, sites, k=4).centroids
+    shift, here = np.array([100.0, -50.0, 25.0]), run(algorithm, sites, k=4).centroids
     there = run(algorithm, {site: rows + shift for site, rows in sites.items()}, k=4).centroids
     ensure(bool(np.allclose(there - shift, here, atol=1e-9)), algorithm, "the centroids did not move with the rows")
 
@@ -195,8 +194,7 @@ def _check_equals_central(algorithm: Algorithm) -> None:
     """From the same start, the centroids of every round are those of Lloyd's algorithm on the pooled rows, to 1e-10."""
     rng = np.random.default_rng(1)
     sites = {f"site-{i}": rng.normal(size=(100, 3)) for i in range(3)}
-    rows = np.concatenate(list(sites.values()))
-    centroids = rng.normal(size=(4, 3))
+    rows, centroids = np.concatenate(list(sites.values())), rng.normal(size=(4, 3))
     history = run(algorithm, sites, k=4, start=centroids.tolist(), rounds=8, tol=0.0).arrays[HISTORY]
     ensure(len(history) == 8, algorithm, f"took {len(history)} rounds where 8 were asked for")
     for found in history:

@@ -133,8 +133,7 @@ class NearestCentroid(mlflow.pyfunc.PythonModel):
 
         Where clusters have points, those to the nearest point of each cluster and of none (n, k + 1).
         """
-        X = np.asarray(self._ready(model_input), dtype=np.float64)
-        d = self.centroids.shape[1]
+        X, d = np.asarray(self._ready(model_input), dtype=np.float64), self.centroids.shape[1]
         if X.ndim != 2 or X.shape[1] != d:
             raise ValueError(
                 f"expected rows of {d} columns, as the centroids have, but the input has shape {X.shape}; "

@@ -213,8 +213,7 @@ def _uniform(state: Array) -> float:
 @kernel()
 def _hashed(word: Any, constant: Any, multiplier: Any) -> Any:
     """Return a hash of 32 bits and the next constant."""
-    word = (word ^ constant) & _U32
-    constant = (constant * multiplier) & _U32
+    word, constant = (word ^ constant) & _U32, (constant * multiplier) & _U32
     word = (word * constant) & _U32
     return word ^ (word >> _16), constant
 

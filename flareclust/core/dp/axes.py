@@ -107,13 +107,11 @@ def grid_along(found: _Spread, box: Box, cells: int, k: int) -> Grid:
     """Return a grid of about so many cells along the axes of the largest variance, k of them at most, one cell along the others."""
     variances, axes = np.linalg.eigh(found.covariance)
     p = min(k, len(variances))
-    deviations = np.sqrt(np.maximum(variances[::-1][:p], 1e-12))
-    along = np.ones(p, np.int64)
+    deviations, along = np.sqrt(np.maximum(variances[::-1][:p], 1e-12)), np.ones(p, np.int64)
     while 1.5 * math.prod(map(int, along)) < cells:
         along[(deviations / along).argmax()] += 1
     used = along > 1 if (along > 1).any() else np.arange(p) == 0
-    middle = box.middle + box.half * found.mean
-    half = _REACH * box.half * deviations[used]
+    middle, half = box.middle + box.half * found.mean, _REACH * box.half * deviations[used]
     directions = np.clip(axes.T[::-1][:p][used], -1, 1)
     return Grid(middle, np.ascontiguousarray(directions), half, tuple(map(int, along[used])))
 

@@ -55,8 +55,7 @@ def shrunk(values: FloatArray, noise: float) -> FloatArray:
 def spread_start(found: Moments, box: Box, k: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Return k points about the mean of all rows (k, d), and the radii to begin with (k,): the rows' deviation from it."""
     away = rng.normal(size=(k, len(box.low))) * found.deviation * _SPREAD
-    points = box.clip(found.mean + away - away.mean(axis=0))
-    widest = widest_radius(box, k)
+    points, widest = box.clip(found.mean + away - away.mean(axis=0)), widest_radius(box, k)
     radius = float(np.clip(np.sqrt((found.deviation**2).sum()), widest / 100, widest))
     return points, np.full(k, radius)
 

@@ -27,8 +27,7 @@ def _rising(noisy: FloatArray) -> IntArray:
 
 def _same_total(noisy: FloatArray) -> IntArray:
     """Return the numbers (t,) of 0 and more that are nearest to the noisy ones and have their total, rounded."""
-    total = max(float(noisy.sum()), 0.0)
-    falling = np.sort(noisy)[::-1]
+    total, falling = max(float(noisy.sum()), 0.0), np.sort(noisy)[::-1]
     beyond = (np.cumsum(falling) - total) / np.arange(1, len(noisy) + 1)
     cut = beyond[np.flatnonzero(falling > beyond)[-1]] if (falling > beyond).any() else falling[0]
     sums = np.rint(np.cumsum(np.maximum(noisy - cut, 0.0))).astype(np.int64)  # so that rounding moves no total

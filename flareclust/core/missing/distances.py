@@ -241,13 +241,11 @@ def _different(known: BoolArray) -> tuple[FloatArray, IntArray]:
 
 def _distances(a: Points, b: Points, phi: str) -> FloatArray:
     """Return phi on the common entries of each pair, (a, b); 0 or 1 where there are none."""
-    dot = a.values @ b.values.T
-    xx = (a.values**2 @ b.masks.T)[:, b.which]
+    dot, xx = a.values @ b.values.T, (a.values**2 @ b.masks.T)[:, b.which]
     yy = (a.masks @ (b.values**2).T)[a.which]
     if phi == "euclidean":
         squared = xx + yy - 2 * dot
-        close = squared <= _CLOSE * (xx + yy)
-        out = np.sqrt(np.maximum(squared, 0.0))
+        close, out = squared <= _CLOSE * (xx + yy), np.sqrt(np.maximum(squared, 0.0))
     else:
         lengths = np.sqrt(xx) * np.sqrt(yy)
         out = 1.0 - np.divide(dot, lengths, out=np.zeros_like(dot), where=lengths > 0)

@@ -96,8 +96,7 @@ def _assigned(X: FloatArray, known: BoolArray, centroids: FloatArray, least: int
 
 def _nearest(X: FloatArray, known: BoolArray, centroids: FloatArray) -> IntArray:
     """Return the centroid (n,) that is nearest in the known cells of each row, by differences; of equals the first."""
-    labels = np.empty(len(X), dtype=np.int64)
-    centroids = np.ascontiguousarray(centroids)
+    labels, centroids = np.empty(len(X), dtype=np.int64), np.ascontiguousarray(centroids)
     for part in pieces(*X.shape):
         cells, weights = np.where(known[part], X[part], 0.0), known[part].astype(np.float64)
         nearest_by_known(cells, weights, centroids, labels[part])

@@ -89,8 +89,7 @@ def method_a(centroids: ArrayLike, counts: ArrayLike, site: ArrayLike, k: int, p
         UserError: for input that does not fit the above.
     """
     points, weights = _checked(centroids, counts, k, phi)
-    sites = _as_numbers(site, "site", len(points), 0)
-    over = extremes(points)
+    sites, over = _as_numbers(site, "site", len(points), 0), extremes(points)
     with one_thread():
         group = _place(points, weights, sites, _seeds_a(points, sites, k, over, phi), over, phi)
     return regroup(points, weights, group, k)
@@ -189,8 +188,7 @@ def _spread(points: FloatArray, chosen: IntArray, k: int, over: Extremes, phi: s
     """Return `chosen` and points added to it, (k,): each time the one farthest from its nearest chosen one (reading 3)."""
     seeds = [int(z) for z in chosen]
     distances = scaled(points, points[seeds], over, phi)
-    closest = np.fmin.reduce(distances, axis=1)
-    comparable = (~np.isnan(distances)).sum(axis=1)
+    closest, comparable = np.fmin.reduce(distances, axis=1), (~np.isnan(distances)).sum(axis=1)
     while len(seeds) < k:
         comparable[seeds] = -1
         z = int(np.where(comparable == comparable.max(), np.nan_to_num(closest, nan=0.0), -1.0).argmax())

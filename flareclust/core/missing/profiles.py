@@ -41,8 +41,7 @@ def described(X: FloatArray, known: BoolArray, labels: IntArray, k: int, floor: 
     Rows X are (n, d), their known cells (n, d), labels (n,), -1 for none; `floor` is the smallest number of known cells that is
     described, three at least.
     """
-    floor = max(floor, LEAST_ROWS)
-    cells = known_cells(known, labels, k)
+    floor, cells = max(floor, LEAST_ROWS), known_cells(known, labels, k)
     large = np.bincount(labels[labels >= 0], minlength=k) >= floor
     if not large.any():
         return np.zeros(cells.shape, dtype=np.bool_)
@@ -97,8 +96,7 @@ def shown_in_nodes(known: BoolArray, node: IntArray, labels: IntArray, shown: Bo
     cells = known_cells(known, place, nodes * k).reshape(nodes, k, -1)
     for i in range(nodes - 1, 0, -1):
         cells[(i - 1) // 2] += cells[i]
-    enough = (cells == 0) | (cells >= floor)
-    found = np.zeros(cells.shape, dtype=np.bool_)
+    enough, found = (cells == 0) | (cells >= floor), np.zeros(cells.shape, dtype=np.bool_)
     found[0] = shown
     for i in range(SPLITS):
         left, right = 2 * i + 1, 2 * i + 2

@@ -210,8 +210,7 @@ class ColumnReader(_Reader):
             missing, faulty, numbers = self._looked_up(cells, lambda text: places.get(self._own.values.get(text, text)))
         if self.column.type != "category":
             return missing, faulty, numbers[:, None]
-        found = np.zeros((len(numbers), self.width))
-        known = ~missing & ~faulty
+        found, known = np.zeros((len(numbers), self.width)), ~missing & ~faulty
         found[np.flatnonzero(known), numbers[known].astype(np.int64)] = 1.0
         if self._missing == "as-category":
             found[missing, -1] = 1.0
@@ -266,8 +265,7 @@ class ColumnReader(_Reader):
         texts = coded.dictionary.to_pylist()
         found = list(map(value, texts))
         known = np.array([np.nan if one is None else one for one in found] or [np.nan])
-        codes = coded.indices.to_numpy(zero_copy_only=False)
-        missing = ~_valid(coded)
+        codes, missing = coded.indices.to_numpy(zero_copy_only=False), ~_valid(coded)
         numbers = known[np.where(missing, 0, np.nan_to_num(codes)).astype(np.int64)]
         faulty = ~missing & np.isnan(numbers)
         if self.column.values is not None and faulty.any():

@@ -206,8 +206,7 @@ def pooled_label_free(X: ArrayLike, centroids: ArrayLike) -> dict[str, float | N
         return result
     others = distance.copy()
     others[np.arange(len(X)), labels] = np.inf
-    other = others.min(axis=1)
-    silhouette = np.zeros(len(X))
+    other, silhouette = others.min(axis=1), np.zeros(len(X))
     np.divide(other - own, other, out=silhouette, where=other > 0)  # own <= other, so other is the larger
     result["simplified_silhouette"] = float(silhouette.mean())
 

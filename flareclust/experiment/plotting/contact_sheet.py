@@ -74,11 +74,9 @@ def _chosen(
     sites: Mapping[str, FloatArray], labels: Mapping[str, IntArray], shape: tuple[int, int, int], k: int
 ) -> list[_Cluster]:
     """Choose the images of each cluster that are shown, and bring all to values from 0 (black) to 1 (white)."""
-    random = np.random.default_rng(0)
-    where = np.concatenate([labels[site] for site in sites])
+    random, where = np.random.default_rng(0), np.concatenate([labels[site] for site in sites])
     starts = np.cumsum([0, *(len(X) for X in sites.values())])
-    rows = list(sites.values())
-    found = []
+    rows, found = list(sites.values()), []
     for cluster in range(k):
         members = np.flatnonzero(where == cluster)
         shown = np.sort(random.permutation(members)[:IMAGES])

@@ -153,8 +153,7 @@ def _shades(points: FloatArray) -> FloatArray:
     """Return the place of each entry between the lowest and the highest of its column; the middle where they are equal."""
     low = np.where(np.isnan(points), np.inf, points).min(axis=0)
     high = np.where(np.isnan(points), -np.inf, points).max(axis=0)
-    width = np.where(high > low, high - low, 1.0)
-    low = np.where(np.isfinite(low), low, 0.0)
+    width, low = np.where(high > low, high - low, 1.0), np.where(np.isfinite(low), low, 0.0)
     return np.where(np.isnan(points) | (high > low), (points - low) / width, 0.5)
 
 

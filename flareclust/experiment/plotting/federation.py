@@ -129,8 +129,7 @@ def _maps(scene: _Scene) -> tuple["Figure", dict[str, "Artist"]]:
     rows, centroids, true, titles = _on_plane(scene)
     shown = min(len(scene.names), _MOST_PANELS) if len(scene.names) > 1 else 0
     across = next(n for most, n in _ACROSS if shown <= most)
-    deep = -(-shown // across)
-    small = _WIDTH / across / _RATIO
+    deep, small = -(-shown // across), _WIDTH / across / _RATIO
     figure = page(_WIDTH, _MAP + 1.1 + deep * (small + 0.22))
     grid = figure.add_gridspec(1 + deep, across, height_ratios=[_MAP, *[small] * deep])
     axes = figure.add_subplot(grid[0, :], facecolor="white")

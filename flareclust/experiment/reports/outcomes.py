@@ -167,8 +167,7 @@ def _at_risk(found: ClusterOutcomes) -> Table:
 def _curves(found: ClusterOutcomes) -> dict[str, Any]:
     """Return the steps of each cluster's curve and its band, as paths of an SVG, and the marks of both axes."""
     times, k, (low, high) = found.form.times, len(found.rows), found.bands
-    x = _LEFT + (_RIGHT - _LEFT) * times / times[-1]
-    lines = []
+    x, lines = _LEFT + (_RIGHT - _LEFT) * times / times[-1], []
     for c in range(k):
         there = found.at_risk[c] > 0
         if not there.any():

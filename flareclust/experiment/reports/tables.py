@@ -32,8 +32,7 @@ def print_tables(experiment: Experiment) -> None:
     if experiment.engine in ("poc", "production"):
         raise UserError("the sites have rows of their own; read them there: flareclust site check KIT")
     if not experiment.rows.typed:
-        gaps = experiment.rows.gaps
-        prepared = prepare(experiment)
+        gaps, prepared = experiment.rows.gaps, prepare(experiment)
         tables = tables_of(prepared, gaps=gaps)
         heads = ["missing cells"] if gaps else []
         rows = [

@@ -350,8 +350,7 @@ class Ended:
     @property
     def _protected(self) -> bool:
         """Whether sites' rows may not be joined here, as a policy, secure sums or differential privacy say."""
-        asked = self.experiment
-        private = "differentially-private" in self.algorithm.promises
+        asked, private = self.experiment, "differentially-private" in self.algorithm.promises
         return asked.policy is not None or asked.secure_sums or private
 
     def _of_codes(self) -> Iterator[str]:

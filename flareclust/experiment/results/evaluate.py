@@ -227,8 +227,7 @@ def _rows_with_truth(outcome: Outcome, prepared: Prepared) -> tuple[FloatArray, 
 
     Rows whose gaps nothing fills (`missing=drop-rows`) are none of them, as they had no part in the clusters.
     """
-    d = outcome.centroids.shape[1]
-    tables = tables_of(prepared, skip_unreadable=True)
+    d, tables = outcome.centroids.shape[1], tables_of(prepared, skip_unreadable=True)
     sites = [site for site in outcome.sites if site in tables and site not in outcome.refused]
     sites = [site for site in sites if tables[site].X.shape[1] == d and len(tables[site].X)]
     if not sites:

@@ -39,8 +39,7 @@ def _renumbered(result: "Result", order: Sequence[int]) -> "Result":
     if (outcome := result.outcome) is not None:
         own = cluster_arrays.renumbered_arrays(outcome.arrays, order)
         outcome = replace(outcome, arrays=own, labels=relabelled(outcome.labels))
-    before = result.job_numbers or range(result.centroids_found)
-    rows = result.saved_rows
+    before, rows = result.job_numbers or range(result.centroids_found), result.saved_rows
     return replace(
         result,
         centroids=arrays["centroids"],

@@ -35,8 +35,7 @@ def read_result(folder: Path) -> Result:
         if is_of_job(about):
             return result_of_job(outcome, about, folder)
         site_labels, site_rows = _read_labels(folder / LABELS_FILE)
-        columns = about["columns"]
-        plain = {name: about[name] for name in JSON_FIELDS}
+        columns, plain = about["columns"], {name: about[name] for name in JSON_FIELDS}
         experiment, n_rows = about["experiment"], int(about["rows"])
         rows, matched = about.get("cluster_rows"), about.get("matched")
         more = {} if matched is None else _continuity(matched)

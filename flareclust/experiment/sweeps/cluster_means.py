@@ -73,8 +73,7 @@ def cluster_means(result: Result) -> ClusterMeans | None:
     sites = {site: X for site, X in result.sites.items() if site in result.site_labels}
     if not sites or partial.is_partial(result.arrays) or is_embedded(result.arrays):
         return None
-    X = np.concatenate([sites[site] for site in sorted(sites)])
-    own = shown_labels(result)
+    X, own = np.concatenate([sites[site] for site in sorted(sites)]), shown_labels(result)
     labels = np.concatenate([own[site] for site in sorted(sites)])
     k, d = result.centroids_found, X.shape[1]
     if len(X) != len(labels) or k * d > _MOST_NUMBERS or not (labels >= 0).any():
@@ -83,8 +82,7 @@ def cluster_means(result: Result) -> ClusterMeans | None:
         X, labels = np.ascontiguousarray(X[labels >= 0]), labels[labels >= 0]
     center, variance = moments(X)
     deviation = np.sqrt(variance)
-    deviation = np.where(deviation > 0, deviation, 1.0)
-    used = labels >= 0
+    deviation, used = np.where(deviation > 0, deviation, 1.0), labels >= 0
     counts = np.bincount(labels[used], minlength=k)
     sums = np.column_stack([sums_by_label(labels[used], column, k) for column in X[used].T])
     means = sums / np.maximum(counts, 1)[:, None]

@@ -37,8 +37,7 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     panels = comparable(cells)
     shown = list(panels.items())[:_MOST_PANELS]
     columns = min(len(shown), 3)
-    rows = -(-len(shown) // columns)
-    groups = list(dict.fromkeys(map(_group, cells)))
+    rows, groups = -(-len(shown) // columns), list(dict.fromkeys(map(_group, cells)))
     names = list(dict.fromkeys(map(series, cells)))
     width = max(6.0, min(1.2 + 0.16 * len(groups) * (len(names) + 2), 14.0)) if columns == 1 else 4.5 * columns
     figure = style.page(width + 2, 1 + 3.5 * rows)

@@ -26,7 +26,7 @@ from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
 from flareclust.preparation import alignment
 from flareclust.preparation import result as partial
-from flareclust.preparation.placement import placements, thresholds_of
+from flareclust.preparation.placement import outlier_level, placements, thresholds_of
 from flareclust.preparation.scaling import filled
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.columns import FILL
@@ -81,7 +81,8 @@ def place_file(
         TableFaults: the table does not fit the schema.
     """
     finished, about = read_finished(folder)
-    partial = registry.get(about["algorithm"]).partial
+    partial, whole = registry.get(about["algorithm"]).partial, {**finished.arrays, "centroids": finished.centroids}
+    level = None if outliers is None else outlier_level(whole, outliers)
     try:
         if schema is None:
             gaps = FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
@@ -92,10 +93,8 @@ def place_file(
             table, id_name = replace(typed_file(file, known, None, outcome=False), schema=used), known.id
         rows = table if partial or table.schema else table.X  # a job can ask by which schema rows were read
         labels, details = placed(folder, rows, site, new_rows=new_rows)
-        if outliers is not None:
-            arrays = {**finished.arrays, "centroids": finished.centroids}
-            found = placements(arrays, filled(arrays, table.X), None, outliers).outlier
-            details = {**details, "outlier": np.asarray(found, dtype=np.float64)}
+        if level is not None:
+            details = {**details, "outlier": (np.asarray(details["log_density"]) < level).astype(np.float64)}
         return _PlacedFile(labels, details, table, id_name, row_name_of(about))
     except UserError as error:
         own = None if (schema or columns) is not None else _setting(about, "table_schema")

@@ -182,8 +182,7 @@ def _joined(
     for site, table in tables.items():
         has = np.array([columns.index(own) for own in table.columns or ()])
         X[np.ix_(index[site], has)] = table.X
-    classes = [table.truth for table in tables.values()]
-    y = None
+    classes, y = [table.truth for table in tables.values()], None
     if None not in classes:
         texts = np.array([text for own in classes for text in own or ()], dtype=str)
         y = np.unique(texts, return_inverse=True)[1].astype(np.int64)

@@ -59,8 +59,7 @@ def negated(words: Words) -> Words:
 
 def decode(words: Words) -> list[int]:
     """Return the numbers (4, w) as w whole multiples of 2^-128, with their signs."""
-    data = np.ascontiguousarray(words.T.astype("<u8")).tobytes()
-    size = 8 * WORDS
+    data, size = np.ascontiguousarray(words.T.astype("<u8")).tobytes(), 8 * WORDS
     return [int.from_bytes(data[i : i + size], "little", signed=True) for i in range(0, len(data), size)]
 
 

@@ -94,7 +94,8 @@ def test_an_abort_is_noticed_before_the_next_kernel_call(kernel_calls, monkeypat
     assert kernel_calls == [1, 1, 1]
 
 
-def test_the_work_between_two_abort_checks_is_bounded(kernel_calls):
+def test_the_work_between_two_abort_checks_is_bounded(kernel_calls, monkeypatch):
+    monkeypatch.setattr(module, "_WORK_PER_CALL", 200_000_000)
     X = mixture(20_000, 16)
     lloyd(X, X[:40], max_iter=40, tol=0)
     assert len(kernel_calls) > 1

@@ -131,7 +131,7 @@ def test_outliers_of_other_results_and_of_sites_elsewhere_are_refused(command, t
     write(tmp_path / "all.csv", rows())
     command("run", "lloyd", "--data", "all.csv", "--k", "3", "--n-sites", "2", *FAST, "--out", "res")
     of_means = command("assign", "res", "--data", "all.csv", "--out", "labels", "--outliers", "0.1")
-    assert (of_means.code, "for a Gaussian mixture" in of_means.err) == (2, True)
+    assert (of_means.code, "of a Gaussian mixture" in of_means.err) == (2, True)
     assert not (tmp_path / "labels").exists()
     elsewhere = command("assign", "res", "--kit", "kit", "--outliers", "0.1")
     assert (elsewhere.code, "leave them out" in " ".join(elsewhere.err.split())) == (2, True)

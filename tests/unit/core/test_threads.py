@@ -1,20 +1,17 @@
 """Bits do not depend on the number of threads: one, as many as units of rows, and more than there is work for."""
 
 import os
-import threading
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.core import threads
+from flareclust.core import lloyd_team, mixtures, threads
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.lloyd import assign, kmeans, lloyd, moments
 from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.threads import THREADS, Team, allowed_threads, set_threads, team
-from tests.patience import PATIENCE
 
 #: Rows, columns, clusters: with and without tiles, screens, grids and whole lines of columns, and fewer rows than threads.
 SHAPES = [
@@ -33,7 +30,7 @@ NUMBERS = (1, 2, 3, 8, 16)
 @pytest.fixture(autouse=True)
 def small_work_is_divided(monkeypatch):
     monkeypatch.setattr(threads, "_SMALL", 0)
-    monkeypatch.setattr(threads, "_SHORT", 64)
+    monkeypatch.setattr(lloyd_team, "_SHORT", 64)
     monkeypatch.setenv(THREADS, "1")  # so that it is put back
     monkeypatch.delenv(THREADS)
 
@@ -71,6 +68,18 @@ def test_labels_and_assessments_have_the_same_bits(rows):
     centroids = X[:k] + 0.25
     assert_same_bits(with_each_number(lambda: assign(X, centroids)))
     assert_same_bits(with_each_number(lambda: list(assessment_sums(X, centroids)[1].values())))
+
+
+@pytest.mark.parametrize("shape", ["full", "diag"])
+@pytest.mark.parametrize(("n", "d", "k"), [(1000, 3, 5), (700, 8, 2), (50, 2, 40), (129, 1, 1)])
+def test_sums_of_an_expectation_step_have_the_same_bits(monkeypatch, shape, n, d, k):
+    """Also where responsibilities are added up several times."""
+    monkeypatch.setattr(mixtures, "_SHARES", (k * 128, 3 * k * 128))
+    rng = np.random.default_rng(4)
+    X, means = np.round(rng.normal(size=(n, d)), 1), rng.normal(size=(k, d))  # some rows are equal
+    factors = np.tile(np.eye(d), (k, 1, 1)) * rng.uniform(0.5, 2, (k, 1, 1)) if shape == "full" else np.ones((k, d))
+    mixture = mixtures.Mixture(rng.dirichlet(np.ones(k)), means, factors)
+    assert_same_bits(with_each_number(lambda: mixtures.expectation(X, mixture, shape, least=3)))
 
 
 def test_screens_have_the_same_bits(rows):
@@ -134,28 +143,3 @@ def test_a_number_of_threads_that_is_none_is_refused(monkeypatch, text):
     monkeypatch.setenv(THREADS, text)
     with pytest.raises(UserError, match="FLARECLUST_THREADS must be an integer from 1 on"):
         allowed_threads()
-
-
-def test_what_follows_the_work_follows_in_the_order_of_the_parts():
-    """Also where threads finish the parts in another order; here the first one is done last."""
-    followed, rest = [], threading.Event()
-    parts = [slice(i, i + 1) for i in range(9)]
-
-    def work(part):
-        if part.start == 0:
-            assert rest.wait(PATIENCE)
-        elif part.start == 8:
-            rest.set()
-        return part.start
-
-    with ThreadPoolExecutor(3) as pool:
-        found = Team(4, pool).each_then(work, lambda part: followed.append(part.start), parts)
-    assert found == followed == list(range(9))
-
-
-def test_an_error_in_the_work_is_raised():
-    def work(part):
-        raise ValueError(part.start)
-
-    with ThreadPoolExecutor(1) as pool, pytest.raises(ValueError, match=r"[01]"):
-        Team(2, pool).each_then(work, work, [slice(0, 1), slice(1, 2)])

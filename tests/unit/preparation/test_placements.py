@@ -182,12 +182,14 @@ def test_scaled_columns_have_the_same_outliers():
 @pytest.mark.parametrize("share", [0, -0.1, 0.51, 1, np.nan])
 def test_outliers_are_a_share_of_the_rows(share):
     result = flareclust.run("gmm", ROWS, k=2, n_sites=2, scale="standard")
-    with pytest.raises(UserError, match=r"outliers: expected a share above 0 and up to 0\.5 .*got .* for one"):
+    with pytest.raises(UserError, match=r"outliers: expected a share above 0 and up to 0\.5, .*got "):
         result.placements(ROWS, outliers=share)
 
 
 @pytest.mark.parametrize("algorithm", ["lloyd", "tree"])
 def test_outliers_are_of_mixtures(algorithm):
     result = flareclust.run(algorithm, ROWS, k=2, n_sites=2, scale="standard")
-    with pytest.raises(UserError, match=r"for a Gaussian mixture \(gmm, dp-gmm\).* got 0\.01 for a result without cov"):
+    with pytest.raises(
+        UserError, match=r"outliers: expected the result of a Gaussian mixture \(gmm, dp-gmm\), got one without cov"
+    ):
         result.placements(ROWS, outliers=0.01)

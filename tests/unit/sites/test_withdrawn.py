@@ -324,7 +324,7 @@ def test_the_log_says_which_jobs_had_rows_of_which_ids(clinic, capsys):
 
 
 def test_what_is_kept_has_no_ids_is_the_accounts_own_and_bounded(clinic, monkeypatch):
-    folder = clinic / held_rows.ROWS_FOLDER
+    folder = clinic / held_rows._ROWS_FOLDER
     for number in range(3):
         ran(clinic, f"same-{number}", reversed(IDS) if number else IDS)
     (first,) = folder.glob("*.ids")
@@ -343,8 +343,8 @@ def test_what_is_kept_has_no_ids_is_the_accounts_own_and_bounded(clinic, monkeyp
 
 def test_a_kit_without_a_log_of_jobs_and_one_that_cannot_be_written_keep_nothing(clinic, caplog):
     keep_rows(clinic, "job-1", IDS, 0)
-    assert not (clinic / held_rows.ROWS_FOLDER).exists()
-    (clinic / held_rows.ROWS_FOLDER).write_text("a file")
+    assert not (clinic / held_rows._ROWS_FOLDER).exists()
+    (clinic / held_rows._ROWS_FOLDER).write_text("a file")
     ran(clinic, "job-1", IDS)
     assert "the log of jobs (flareclust site log) cannot be written" in caplog.text
     assert held(clinic, read_log(clinic), GONE) == [None]
