@@ -12,7 +12,6 @@ from benchmarks.speed.contenders import Contender, Found, Input
 from benchmarks.speed.server_measure import peak
 from flareclust._foundation.typing import FloatArray
 
-
 #: Seconds before a measurement: threads of OpenMP, which scikit-learn, oneDAL and faiss use, turn for some milliseconds after their work.
 _REST = 0.05
 
