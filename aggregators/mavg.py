@@ -93,8 +93,7 @@ def _match_robustly(sent: Sequence[FloatArray], untrusted: BoolArray, rule: robu
     """Return what `_match_average` does where `untrusted` sites (m,) are left out, and -1 for their centroids."""
     trusted = [centroids for centroids, out in zip(sent, untrusted, strict=True) if not out]
     apart = np.array([[_distance(one, other) for other in trusted] for one in trusted])
-    reference = trusted[robust.medoid(trusted, apart)]
-    parts = zip(sent, untrusted, strict=True)
+    reference, parts = trusted[robust.medoid(trusted, apart)], zip(sent, untrusted, strict=True)
     of = np.concatenate([np.full(len(own), -1) if out else _matched(reference, own) for own, out in parts])
     site = np.repeat(np.arange(len(sent)), list(map(len, sent)))
     return robust.site_centers(reference, np.concatenate(sent), np.ones(len(of)), site, of, rule), of

@@ -2,10 +2,10 @@
 
 import re
 
-__version__ = "0.3.0.dev9"
+__version__ = "0.3.0.dev10"
 
 #: Rises when sites or server compute other numbers from the same rows, though what they send looks the same.
-REVISION = 6
+REVISION = 7
 
 #: A version, of a release or of the development before it, and the digest of a job's messages.
 _VERSION = re.compile(r"(\d{1,3}\.\d{1,3}(?:\.\d{1,3})?(?:\.dev\d{1,4})?)(?:\+[0-9a-f]{12})?", re.ASCII)

@@ -147,8 +147,7 @@ def stack(columns: Sequence[Any]) -> FloatArray:
     """Return Arrow arrays of numbers, one per column, as (c, d); a null becomes NaN."""
     from flareclust.core.arrays import TURNED, turn  # not before rows are read: it loads numba
 
-    last = len(columns) - 1
-    result = np.empty((len(columns[0]) if columns else 0, len(columns)))
+    last, result = len(columns) - 1, np.empty((len(columns[0]) if columns else 0, len(columns)))
     numbers = [_floats(column) for column in columns]
     for first in range(0, len(columns), TURNED):
         places = [min(j, last) for j in range(first, first + TURNED)]

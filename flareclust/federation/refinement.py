@@ -18,7 +18,7 @@ At the server:
    inertia the sites reported, and the best of all is kept, whatever came last.
 6. An attempt: up to four proposals (`proposals`) are tried one after the other, until one lowers the mean squared distance by a
    ten-thousandth; none ends the refinement. Each gets up to four updates, and fewer where as many as are left, each worth
-   as much as the last, would not be worth that. Of two clusters, which start anew, all proposals are tried.
+   as much as the last, would not be worth that. Starts anew for two clusters, small as they are, are updated side by side.
 7. Updates need means and numbers of rows only. Squared deviations by column are asked for where proposals are made of them.
 """
 
@@ -76,8 +76,8 @@ def spread(task: Task, rows: SiteRows) -> Message:
     return rounded_spread(rows.spread(solutions), rows.context.round_counts, rows.context.min_count)
 
 
-#: Updates of a proposal at most.
-_OF_A_PROPOSAL = 4
+#: Updates of a proposal at most, and of starts for two clusters before the best goes on alone.
+_OF_A_PROPOSAL, _SIDE_BY_SIDE = 4, 2
 
 #: A proposal that lowers the mean squared distance by less has failed.
 _WORTH = 1e-4
@@ -139,7 +139,10 @@ def advanced(
 ) -> tuple[Refinement, str, Message]:
     """Return the state after the replies to a task, and the step and the task of what is asked next; an empty task at the end."""
     if step == SPREAD:
-        (own,) = totals(unstack(task), list(replies))
+        solutions = unstack(task)
+        own, *others = totals(solutions, list(replies))
+        if others:
+            return _best_of(state, solutions, [own, *others])
         return _next_proposal(replace(state, attempts=state.attempts - 1, before=state.best, totals=own, tried=0))
     solution = task["centroids"]
     means, (sent, _) = lloyd_merge(solution, replies), gathered(replies, ("counts",))
@@ -153,9 +156,7 @@ def advanced(
         state = replace(state, centroids=solution, best=value, counts=rows_behind(len(solution), replies))
     if state.updates and not hopeless and not np.array_equal(solution, means):
         return replace(state, updates=state.updates - 1, last=value), UPDATE, {"centroids": means}
-    if state.totals is not None and (len(solution) == 2 or not state.succeeded):
-        return _next_proposal(state)
-    return _describes(state)
+    return _next_proposal(state) if state.totals is not None and not state.succeeded else _describes(state)
 
 
 def _next_proposal(state: Refinement) -> tuple[Refinement, str, Message]:
@@ -164,8 +165,21 @@ def _next_proposal(state: Refinement) -> tuple[Refinement, str, Message]:
     proposals = split_merge.proposals(state.totals)
     if state.tried == len(proposals):
         return _describes(state) if state.succeeded else (state, SPREAD, {})
+    if len(state.centroids) == 2 and len(proposals) > 1:
+        return replace(state, updates=_SIDE_BY_SIDE, tried=len(proposals)), SPREAD, stack(proposals)
     solution, state = proposals[state.tried], replace(state, tried=state.tried + 1)
     return replace(state, updates=_OF_A_PROPOSAL, last=np.inf), UPDATE, {"centroids": solution}
+
+
+def _best_of(
+    state: Refinement, solutions: Sequence[FloatArray], found: Sequence[split_merge.Totals]
+) -> tuple[Refinement, str, Message]:
+    """Return what `advanced` does, with starts for two clusters updated side by side, and in the end the best of them alone."""
+    moved = [own.means for own in found]
+    if state.updates:
+        return replace(state, updates=state.updates - 1), SPREAD, stack(moved)
+    best = int(np.argmin([split_merge.mean_square(*one) for one in zip(solutions, found, strict=True)]))
+    return replace(state, updates=_OF_A_PROPOSAL, last=np.inf), UPDATE, {"centroids": moved[best]}
 
 
 def _describes(state: Refinement) -> tuple[Refinement, str, Message]:

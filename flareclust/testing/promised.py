@@ -126,8 +126,7 @@ def _check_recovers_non_iid(algorithm: Algorithm) -> None:
     """Separated clusters are found where no site sees more than two of six."""
     for seed in range(5):
         rows, centers = blobs(6, 3, 120, np.random.default_rng(seed))
-        cluster = np.repeat(np.arange(6), 120)
-        pairs = [(0, 1), (2, 3), (4, 5), (1, 2), (3, 4)]
+        cluster, pairs = np.repeat(np.arange(6), 120), [(0, 1), (2, 3), (4, 5), (1, 2), (3, 4)]
         sites = {f"site-{i + 1}": rows[np.isin(cluster, pair)] for i, pair in enumerate(pairs)}
         few = {"k_local": 2} if "k_local" in algorithm.parameters() else {}
         _ensure_found(algorithm, run(algorithm, sites, k=6, seed=seed, **few).centroids, centers)

@@ -52,8 +52,7 @@ def assumption_8_rate(
     points, labels = points[index], labels[index]
     one, two, three = _triplets(home, labels, masks, rng, triplets)
     full_two, full_three = norms(points[one] - points[two]), norms(points[one] - points[three])
-    near = _scaled(points, masks, home, one, two)
-    far = _scaled(points, masks, home, one, three)
+    near, far = _scaled(points, masks, home, one, two), _scaled(points, masks, home, one, three)
     return float(np.mean((full_two >= full_three) | (near < far)))
 
 

@@ -297,10 +297,11 @@ def test_rows_left_out_by_min_count_cost_next_to_nothing_on_s1(shared_data: obje
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "seed"), [("lloyd", 1), ("lloyd", 5), ("lloyd", 13), ("portfolio", 7), ("portfolio", 13)]
+    ("algorithm", "seed", "most"),
+    [("lloyd", 1, 16), ("lloyd", 5, 11), ("lloyd", 13, 20), ("portfolio", 7, 16), ("portfolio", 13, 18)],
 )
-def test_two_long_clusters_are_not_parted_across_their_length(algorithm, seed):
-    """With `split_merge=0` each of these ends more than 15 % above the best."""
+def test_two_long_clusters_are_not_parted_across_their_length(algorithm, seed, most):
+    """With `split_merge=0` each of these ends more than 15 % above the best. One after the other, starts took up to twelve rounds more."""
     rng = np.random.default_rng([seed, 2, 3])
     X = rng.normal(size=(180, 2)) * [1.0, 6.0]
     right = rng.random(180) < 0.5
@@ -311,3 +312,4 @@ def test_two_long_clusters_are_not_parted_across_their_length(algorithm, seed):
     result = flareclust.run(algorithm, sites, k=2, seed=seed)
     best = KMeans(2, n_init=20, random_state=0).fit(np.concatenate(list(sites.values()))).inertia_
     assert result.metrics["inertia"] < 1.02 * best
+    assert result.rounds <= most
