@@ -181,8 +181,7 @@ class DPLloydAggregator(ClusteringAggregator):
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == cells]
         if not usable:
             raise JobFailed(f"no site sent the {cells} cells along the main axes")
-        noise = self.noise(round_, 1.0, dp_site.AXES_START, len(usable))
-        noisy = np.sum(usable, axis=0)
+        noise, noisy = self.noise(round_, 1.0, dp_site.AXES_START, len(usable)), np.sum(usable, axis=0)
         found, rows = dp_axes.cluster_cells(noisy, noise, grid, self._parts(state, len(grid.middle)), rng)
         centroids, k = box_of(round_).clip(found), self.params.k
         assert state.first_radius is not None

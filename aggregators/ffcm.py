@@ -103,8 +103,7 @@ def _draw_start(centers: FloatArray, cells: IntArray, k: int, start: str, rng: n
 
 def _average(before: FloatArray, centers: FloatArray, support: FloatArray, cluster: IntArray) -> FloatArray:
     """Return the supported mean of the centers (c, d) of each cluster, v1; without any, the centroid `before` (k, d)."""
-    total = np.bincount(cluster, weights=support, minlength=len(before))
-    shifts = np.zeros_like(before)
+    total, shifts = np.bincount(cluster, weights=support, minlength=len(before)), np.zeros_like(before)
     np.add.at(shifts, cluster, support[:, None] * (centers - before[cluster]))
     moved, after = total > 0, before.copy()
     after[moved] += shifts[moved] / total[moved, None]

@@ -84,8 +84,7 @@ class PortfolioAggregator(ClusteringAggregator):
         """Propose solutions."""
         sent, site = gathered(replies.values())
         filtered = robust.filter_outliers(sent["centroids"], sent["counts"], site, self.params.k, self.params.rule)
-        uploads = _trusted(list(replies.values()), sent, filtered)
-        restarts = self.params.restarts
+        uploads, restarts = _trusted(list(replies.values()), sent, filtered), self.params.restarts
         solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
         for i, (member, solution) in enumerate(zip(self.params.competing, solutions, strict=True)):
             if member != "sampled":  # its centroids are those of rows that were made up
@@ -253,8 +252,7 @@ def _by_feca(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.G
 
 def _by_kfed(uploads: Sequence[Message], k: int, restarts: int, rng: np.random.Generator) -> FloatArray:
     """Merge as k-FED does: from the first site's centroids, farthest-first to k, one Lloyd round on the centroids."""
-    centers = gathered(uploads)[0]["centroids"]
-    first = np.arange(min(k, len(uploads[0]["counts"])))
+    centers, first = gathered(uploads)[0]["centroids"], np.arange(min(k, len(uploads[0]["counts"])))
     chosen = farthest_first(centers, min(k, len(centers)), first)
     return lloyd_on_centers(centers, centers[chosen], np.ones(len(centers)), 1)[1]
 

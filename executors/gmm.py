@@ -184,8 +184,7 @@ class GMMExecutor(ClusteringExecutor):
         found = mixtures.expectation(
             rows.X, asked_mixture(task, covariance), covariance, **self._described(rows, covariance)
         )
-        total = found.weights.sum()
-        multiples = rounded(found.weights, rows.context.round_counts, 1)
+        total, multiples = found.weights.sum(), rounded(found.weights, rows.context.round_counts, 1)
         scale = multiples / np.where(found.weights > 0, found.weights, 1.0)
         of_all = multiples.sum() / total if total > 0 else 1.0
         of_m2 = of_all if covariance == "tied" else scale.reshape(-1, *[1] * (found.m2.ndim - 1))

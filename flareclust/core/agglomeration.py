@@ -96,8 +96,7 @@ def choose_k(tree: Tree, points: ArrayLike, cluster: ArrayLike, largest: int, ph
     Raises UserError for input that does not fit the above.
     """
     c = len(tree.left) + 1
-    largest = min(check_int("largest", largest, 1), c)
-    seen = point_sums(points, cluster, phi=phi)
+    largest, seen = min(check_int("largest", largest, 1), c), point_sums(points, cluster, phi=phi)
     if len(seen.size) != c:
         raise UserError(f"cluster must hold the {c} clusters of the tree, got {len(seen.size)}")
     labels = np.asarray(cluster, np.int64)

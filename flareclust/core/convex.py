@@ -130,8 +130,7 @@ def _proven(
     lacking: FloatArray = centers - _means(centers, groups, total, sizes)[groups]
     np.subtract.at(lacking, a, lam * sizes[b, None] * q)
     np.add.at(lacking, b, lam * sizes[a, None] * q)
-    q = q + (lacking[a] - lacking[b]) / (lam * total[groups[a], None])
-    largest = np.zeros(len(total))
+    q, largest = q + (lacking[a] - lacking[b]) / (lam * total[groups[a], None]), np.zeros(len(total))
     np.maximum.at(largest, groups[a], (q**2).sum(axis=1))
     return largest <= 1 + 1e-9
 

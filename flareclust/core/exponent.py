@@ -56,8 +56,7 @@ def least_overlap(points: ArrayLike, cluster: ArrayLike, phi: str = "euclidean")
     spans = np.where(varying(over), over.high - over.low, 1.0)
     residuals = np.where(known, values - (means / sizes[:, None])[labels], 0.0) / spans
     masks, site = masks_of_sites(known, labels)
-    own = [residuals[site[labels] == g] for g in range(len(masks))]
-    several = np.bincount(site) > 1
+    own, several = [residuals[site[labels] == g] for g in range(len(masks))], np.bincount(site) > 1
     pairs = [(g, h) for g in range(len(masks)) for h in range(g, len(masks)) if g != h or several[g]]
     ranks = [_rank(own[g], own[h], masks[g] & masks[h]) for g, h in pairs if (masks[g] & masks[h]).any()]
     rank = float(min((r for r in ranks if r > 0), default=np.inf))

@@ -64,8 +64,7 @@ def _quantiles(counts: IntArray, grid: Grid, share: float) -> tuple[FloatArray, 
     """
     ends = np.cumsum(counts, axis=1)
     wanted = share * ends[:, -1]
-    where = np.minimum((ends < wanted[:, None]).sum(axis=1), BINS - 1)
-    rows = np.arange(len(counts))
+    where, rows = np.minimum((ends < wanted[:, None]).sum(axis=1), BINS - 1), np.arange(len(counts))
     inside = counts[rows, where]
     part = (wanted - (ends[rows, where] - inside)) / np.maximum(inside, 1)
     return grid.low + grid.width * (where + part), where

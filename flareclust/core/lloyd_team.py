@@ -3,9 +3,11 @@
 Every thread runs the same kernel: it takes the next part of the rows and labels it. Parts that are labelled are added up in
 their order, by one thread at a time for each group of clusters, while others go on; the last to add moves the centroids. No
 sum is divided, and nobody waits for a thread that has taken nothing. Threads meet in compiled code, since to pass Python's
-lock on takes as long as some ten thousand rows.
+lock on takes as long as some ten thousand rows. Change this module, too, where `kernels`, `screen` or `two_best` changes: numba's
+cache does not notice.
 """
 
+import os
 from typing import Any
 
 import numpy as np
@@ -26,12 +28,18 @@ _TURNS, _SHORT = 16, 1024
 #: How the iterations stand where a cluster has no rows, beside what `kernels` has for it.
 _EMPTY = 4
 
-#: What the threads share: parts taken, iterations that are added up and those that have ended, how they stand, whether that is
-#: for good; then for each group of clusters the parts added, and whether a thread adds one. Parts count over all iterations.
-_TAKEN, _ADDED, _ENDED, _STATUS, _OVER, _GROUPS = range(6)
+#: What the threads share: parts taken, iterations that are added up and those that another follows, how they stand, whether they
+#: are over; then for each group of clusters the parts added, and whether a thread adds one. Parts count over all iterations.
+_TAKEN, _ADDED, _FOLLOWED, _STATUS, _OVER, _GROUPS = range(6)
 
-#: Lets other threads of the machine go on.
-_give_way = types.ExternalFunction("sched_yield", types.int32())
+if hasattr(os, "sched_yield"):
+    #: Lets other threads of the machine go on.
+    _give_way = types.ExternalFunction("sched_yield", types.int32())
+else:  # Windows
+
+    @kernel()
+    def _give_way() -> int:
+        return 0
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -76,7 +84,15 @@ def team_steps(
     at[_STATUS] = status
     mine = sums, mass, at, labelled, changed
     job = (X, weights, origin, centroids, labels, squared, n_steps, tol, screen, rows, *mine)
-    own.each(lambda _: _take_part(job), [slice(0)] * min(own.threads, len(labelled)))
+
+    def take_part(_: slice) -> None:
+        try:
+            _take_part(job)
+        except BaseException:
+            at[_OVER] = 1  # so that nobody waits for what this thread has taken
+            raise
+
+    own.each(take_part, [slice(0)] * min(own.threads, len(labelled)))
     status = int(at[_STATUS])
     if status in (kernels.SETTLED, _EMPTY):
         own.each(lambda part: kernels.own_distances(X[part], centroids, labels[part], squared[part]), own.parts(n))
@@ -86,7 +102,7 @@ def team_steps(
             sums[:], mass[:], status = 0.0, 0.0, kernels.RELOCATED
             add_to_sums(X, weights, origin, labels, sums, mass)
         status = kernels.WITHIN_TOLERANCE if move_centroids(sums, mass, origin, centroids) <= tol else status
-    return int(at[_ENDED]), status
+    return int(at[_ADDED]), status
 
 
 @kernel()
@@ -111,7 +127,7 @@ def _take_part(job: tuple[Any, ...]) -> None:
                 if (added + 1) % parts == 0 and _is_last(at, groups, added // parts, parts):
                     _end_step(origin, centroids, n_steps, tol, sums, mass, at, changed)
             _swap(at, _GROUPS + groups + group, 1, 0)
-        elif part >= (_read(at, _ENDED) + 1) * parts:
+        elif part >= (_read(at, _FOLLOWED) + 1) * parts:
             _give_way()
         elif _swap(at, _TAKEN, part, part + 1) == part:
             a, b = part % parts * rows, min((part % parts + 1) * rows, n)
@@ -190,6 +206,8 @@ def _end_step(
         status = _EMPTY
     elif move_centroids(sums, mass, origin, centroids) <= tol:
         status = kernels.WITHIN_TOLERANCE
-    at[_STATUS], ended = status, at[_ENDED]
-    _swap(at, _OVER, 0, int(status != kernels.MOVING or ended + 1 == n_steps))
-    _swap(at, _ENDED, ended, ended + 1)
+    at[_STATUS], before = status, at[_FOLLOWED]
+    if status != kernels.MOVING or before + 1 == n_steps:
+        _swap(at, _OVER, 0, 1)  # no part is taken any more, even by a thread that has not seen this yet
+    else:
+        _swap(at, _FOLLOWED, before, before + 1)

@@ -140,7 +140,7 @@ def _add_diagonal(X: FloatArray, share: FloatArray, mean: FloatArray, shift: Flo
 
 @kernel(error_model="numpy")
 def expect(X: FloatArray, mixture: _Arrays, shares: FloatArray, found: FloatArray) -> None:
-    """Set responsibilities of rows (n, d) by tile and component (t, k, 128), and their log densities and entropies (2, n)."""
+    """Set responsibilities of rows (n, d) by tile and component (t, k, 128), and their log densities and entropies (n, 2)."""
     n, d = X.shape
     columns, work = np.zeros((d, TILE)), np.empty((d + 1, TILE))
     top, total, mixed = np.empty(TILE), np.empty(TILE), np.empty(TILE)
@@ -149,7 +149,7 @@ def expect(X: FloatArray, mixture: _Arrays, shares: FloatArray, found: FloatArra
         _densities(X, start, rows, mixture, columns, work, density, top)
         _shares(density, top, total, mixed)
         for i in range(rows):
-            found[0, start + i], found[1, start + i] = top[i] + math.log(total[i]), mixed[i]
+            found[start + i, 0], found[start + i, 1] = top[i] + math.log(total[i]), mixed[i]
 
 
 @kernel(error_model="numpy")

@@ -211,7 +211,7 @@ def _sums(
             likelihood, entropy = likelihood + added[0], entropy + added[1]
     if full:
         m2 += np.tril(m2, -1).transpose(0, 2, 1)
-    return Sums(weights, shifts, m2 if full else squares, likelihood, entropy), most, most_alike
+    return Sums(weights, shifts, m2 if full else squares, float(likelihood), float(entropy)), most, most_alike
 
 
 def _added(
@@ -221,21 +221,21 @@ def _added(
 
     Threads share the rows, and then the components, of which each gets all rows in their order.
     """
-    k, found = len(mixture.means), np.empty((2, len(X)))
+    k, found = len(mixture.means), np.empty((len(X), 2))
     shares = np.empty((min(-(-len(X) // TILE), max(own.threads, _SHARES[own.threads > 1] // (k * TILE))), k, TILE))
     for start in range(0, len(X), len(shares) * TILE):
         rows = slice(start, start + len(shares) * TILE)
-        Y, here, beside = X[rows], found[:, rows], (copies[rows], counted[rows])
+        Y, here, beside = X[rows], found[rows], (copies[rows], counted[rows])
 
         def expect_in(part: slice, Y: FloatArray = Y, here: FloatArray = here) -> None:
-            expect(Y[part], mixture, shares[part.start // TILE :], here[:, part])
+            expect(Y[part], mixture, shares[part.start // TILE :], here[part])
 
         def add_to(part: slice, Y: FloatArray = Y, beside: tuple[Array, ...] = beside) -> None:
             add_shares(Y, *beside, shares, part.start, tuple(one[part] for one in (mixture.means, *sums)))
 
         own.each(expect_in, own.parts(len(Y), TILE))
         own.each(add_to, own.parts(k))
-    return np.asarray((found * counted).cumsum(axis=1)[:, -1])  # one row after the other
+    return np.asarray((found * counted[:, None]).cumsum(axis=0)[-1])  # one row after the other
 
 
 def _by_type(found: Sums, reported: IntArray, k: int, covariance: Covariance) -> Sums:

@@ -292,8 +292,7 @@ def _trimmed_mean(values: FloatArray, weights: FloatArray, trim: float) -> Float
     total = upper[-1]
     inside = np.minimum(upper, (1 - trim) * total) - np.maximum(upper - own, trim * total)
     # What rounding leaves of a value outside must not count: it may be huge.
-    inside = np.where(inside > 1e-9 * total, inside, 0.0)
-    origin = _weighted_median(values, weights)
+    inside, origin = np.where(inside > 1e-9 * total, inside, 0.0), _weighted_median(values, weights)
     return np.asarray(origin + (inside / inside.sum(axis=0) * (sorted_ - origin)).sum(axis=0))
 
 

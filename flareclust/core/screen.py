@@ -51,8 +51,7 @@ def screen_of(X: FloatArray, origin: FloatArray, variance: FloatArray, own: Team
     extent = float(np.sqrt(n * variance.max()))  # no number differs from its mean by more
     if is_mapped(X) or not 1 / _EXTENT < extent < _EXTENT:
         return Screen(1.0, np.empty((0, d, TILE), np.float32), np.empty(0))
-    scale = 2.0 ** -np.ceil(np.log2(extent))
-    tiles = np.empty((-(-n // TILE), d, TILE), np.float32)
+    scale, tiles = 2.0 ** -np.ceil(np.log2(extent)), np.empty((-(-n // TILE), d, TILE), np.float32)
     tiles[n // TILE :] = 0.0  # where the last tile has no rows
     longest = np.zeros(len(tiles))
     own.each(lambda part: _fill_tiles(X[part], origin, scale, *_of_rows(part, tiles, longest)), own.parts(n, TILE))

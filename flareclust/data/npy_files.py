@@ -166,8 +166,7 @@ def _header(stream: IO[bytes] | zipfile.ZipExtFile, size: int) -> tuple[tuple[in
     shape, fortran, dtype = read(io.BytesIO(field + stream.read(length)))
     if dtype.hasobject:
         raise ValueError("objects")
-    maximum = size - len(start) - len(field) - length
-    claimed = math.prod(shape) * dtype.itemsize
+    maximum, claimed = size - len(start) - len(field) - length, math.prod(shape) * dtype.itemsize
     # Where there is no entry, or none has a size, the shape alone can claim anything.
     fits = claimed <= maximum if claimed else max(shape) <= _MOST_OF_NOTHING
     if min(shape, default=0) < 0 or not fits:

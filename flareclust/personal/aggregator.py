@@ -88,8 +88,7 @@ class FedAvgAggregator(ClusteringAggregator):
         classes = max(2, self.params.classes or 0, *(int(reply["classes"]) for reply in replies.values()))
         model = np.array([columns, classes])
         start = self._learner(model).start(self.params.k, stream(self.params.seed, 0, WEIGHTS))
-        weights = np.concatenate([flat(start, j) for j in range(self.params.k)])
-        state = round_.state
+        weights, state = np.concatenate([flat(start, j) for j in range(self.params.k)]), round_.state
         if self._selection is not None:
             rows = {site: int(reply["rows"]) for site, reply in replies.items() if reply["rows"]}
             names, numbers = np.array(list(rows), dtype=np.str_), np.array(list(rows.values()), dtype=np.int64)

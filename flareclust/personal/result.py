@@ -187,8 +187,7 @@ def _curve(accuracy: FloatArray, method: str) -> "Figure":
     from flareclust.experiment.plotting import style
 
     figure = style.page(7, 4)
-    axes = figure.add_subplot(1, 1, 1)
-    rounds = 1 + np.flatnonzero(~np.isnan(accuracy).all(axis=1))
+    axes, rounds = figure.add_subplot(1, 1, 1), 1 + np.flatnonzero(~np.isnan(accuracy).all(axis=1))
     known = accuracy[rounds - 1]
     low, high = np.nanquantile(known, (0.25, 0.75), axis=1)
     marker = "o" if len(rounds) == 1 else None  # a line of one point is not seen

@@ -116,8 +116,7 @@ class Description(ScalingPhase):
         """Form the union of the columns, and ask for their moments where these are needed and have not come."""
         p = self.params
         fills, by_bins = p.missing == "mean", p.scale in BY_BINS
-        needs_sums = fills or p.scale != "none" or p.shown == "imputed"
-        columns = gather(replies)
+        needs_sums, columns = fills or p.scale != "none" or p.shown == "imputed", gather(replies)
         numbers = {
             "columns": float(len(columns.codes)),
             "columns_shared_by_all": float(columns.masks.all(axis=0).sum()),

@@ -96,8 +96,7 @@ def with_gaps(X: object, names: tuple[str, ...], fill: FloatArray | None = None)
         if not present:
             raise UserError(f"X has none of the columns of the centroids: {', '.join(names[:12])}")
         table = table_of("X", X, present, may_be_empty=True)
-        rows = np.full((len(table), len(names)), np.nan)
-        has = [names.index(name) for name in present]
+        rows, has = np.full((len(table), len(names)), np.nan), [names.index(name) for name in present]
         rows[:, has] = table.X if fill is None else np.where(np.isnan(table.X), fill[has], table.X)
     else:
         try:

@@ -49,8 +49,7 @@ def run_again(reference: Result, sites: Mapping[str, FloatArray], seed: int) -> 
     own = experiment.params  # a choice of mixtures and trees themselves is made again
     chooses = own.get("k_min") is not None if "k_criterion" in own else isinstance(own.get("cut"), int)
     k = experiment.k if chooses and experiment.k else reference.k
-    experiment = experiment.model_copy(update={"k": k, "k_range": None})
-    prepared = Prepared(k, sites)
+    experiment, prepared = experiment.model_copy(update={"k": k, "k_range": None}), Prepared(k, sites)
     return evaluate(experiment, prepared, submit(experiment, prepared), 0.0)
 
 

@@ -109,8 +109,7 @@ def start_run(
 
 def _run_params(experiment: Experiment) -> dict[str, Any]:
     """Return what MLflow shows as parameters: what decides the run, options that were set, settings that have a value."""
-    fields = Experiment.model_fields
-    values = experiment.model_dump(mode="json", exclude=set(_KEPT))
+    fields, values = Experiment.model_fields, experiment.model_dump(mode="json", exclude=set(_KEPT))
     params = {name: values[name] for name in _ALWAYS}
     if experiment.partition == "none":
         del params["n_sites"]  # as many as have brought rows; the metrics say how many took part

@@ -45,8 +45,7 @@ class Ragged(NamedTuple):
         """Return the sites with these numbers, in this order; without a copy where they follow one another."""
         if len(places) and (np.diff(places) == 1).all():
             return self.part(int(places[0]), int(places[-1]) + 1)
-        rows = np.diff(self.starts)[places]
-        values = self.values[entries_of(places, self.starts)]
+        rows, values = np.diff(self.starts)[places], self.values[entries_of(places, self.starts)]
         return Ragged(values, np.concatenate([[0], np.cumsum(rows)]), self.keys[places])
 
 

@@ -71,8 +71,7 @@ def known_moments(X: FloatArray, known: BoolArray, labels: IntArray, k: int, flo
         mean = origin + sums_by_label(own, values - origin, k) / np.maximum(cells[:, j], 1)
         means[:, j] = np.where(shown[:, j], mean, 0.0)
         m2[:, j] = np.where(shown[:, j], sums_by_label(own, (values - mean[own]) ** 2, k), 0.0)
-    kept = np.flatnonzero(shown.any(axis=1))
-    rows = np.bincount(labels[labels >= 0], minlength=k)
+    kept, rows = np.flatnonzero(shown.any(axis=1)), np.bincount(labels[labels >= 0], minlength=k)
     return _KnownMoments(kept, rows[kept], cells[kept], means[kept], m2[kept])
 
 

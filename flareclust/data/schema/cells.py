@@ -241,8 +241,7 @@ class ColumnReader(_Reader):
         self._other_decimals += int(pc.sum(pc.fill_null(others, False)).as_py() or 0)
         numbers = plain.cast(pa.float64()).to_numpy(zero_copy_only=False)
         missing = ~_valid(texts) | np.isin(numbers, self._codes)
-        faulty = ~missing & ~np.isfinite(numbers)
-        own = numbers * self._own.factor + self._own.offset
+        faulty, own = ~missing & ~np.isfinite(numbers), numbers * self._own.factor + self._own.offset
         return missing, faulty, np.where(np.isnan(factors), own, numbers * factors)
 
     def _without_units(self, texts: Any) -> tuple[Any, Any, FloatArray]:

@@ -109,8 +109,7 @@ def _nmi(table: IntArray) -> float:
     if len(of_class) == 1 or len(of_cluster) == 1:
         return 0.0
     j, i = np.nonzero(table.T)
-    counts = table[i, j]
-    expected = -np.log(of_class[j] * of_cluster[i]) + math.log(n) + math.log(n)
+    counts, expected = table[i, j], -np.log(of_class[j] * of_cluster[i]) + math.log(n) + math.log(n)
     parts = counts / n * (np.log(counts) - math.log(n)) + counts / n * expected
     shared = max(float(np.where(np.abs(parts) < np.finfo(np.float64).eps, 0.0, parts).sum()), 0.0)
     return shared / ((_entropy(of_class) + _entropy(of_cluster)) / 2) if shared else 0.0

@@ -44,8 +44,7 @@ def command_of(experiment: Mapping[str, Any], command: str = "run", more: Sequen
     others."""
     if not experiment or experiment.get("data") == "own data" or experiment.get("kit") == NO_KIT:
         return ""
-    words = ["flareclust", command, str(experiment["algorithm"])]
-    k_range = experiment.get("k_range")
+    words, k_range = ["flareclust", command, str(experiment["algorithm"])], experiment.get("k_range")
     if k_range or experiment.get("k"):
         words += ["--k", f"{k_range[0]}..{k_range[1]}" if k_range else str(experiment["k"])]
     for name in _VALUED:

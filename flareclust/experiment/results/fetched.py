@@ -39,8 +39,7 @@ def result_of_job(outcome: Outcome, about: Mapping[str, Any], folder: Path | Non
         UserError: the schema is not that by which the sites have read their rows, or no such job is known here.
     """
     secure = any(record["step"] == StepName.KEYS for record in outcome.rounds)
-    params = dict(about["params"])
-    own = {name: about[name] for name in ("algorithm", "k", "seed")}
+    params, own = dict(about["params"]), {name: about[name] for name in ("algorithm", "k", "seed")}
     agreed = params.pop("table_schema", None)
     experiment = make_experiment(
         **{"kit": NO_KIT, **{name: value for name, value in asked.items() if value is not None}},

@@ -26,8 +26,7 @@ _MANTISSA = 53
 def encode(values: FloatArray) -> Words:
     """Return the numbers (w,) in fixed point (4, w); they must be finite and below `RANGE`, which is not checked here."""
     fraction, exponent = np.frexp(np.abs(values))
-    shift = exponent.astype(np.int64) - _MANTISSA + FRACTION
-    digits = np.ldexp(fraction, _MANTISSA)
+    shift, digits = exponent.astype(np.int64) - _MANTISSA + FRACTION, np.ldexp(fraction, _MANTISSA)
     less_than = shift < 0  # has bits beyond the resolution
     digits[less_than] = np.rint(np.ldexp(np.abs(values[less_than]), FRACTION))
     word, bit = np.divmod(np.maximum(shift, 0), 64)

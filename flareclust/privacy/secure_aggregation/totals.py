@@ -59,8 +59,7 @@ class Layout:
         of rows and questions within `LARGEST_SENT` there are none.
         """
         rows: list[list[FloatArray]] = [self._addends(name, reply) for name in self._shapes]
-        depth = max(map(len, rows))
-        added = np.zeros((fixed_point.WORDS, self.width), dtype=np.uint64)
+        depth, added = max(map(len, rows)), np.zeros((fixed_point.WORDS, self.width), dtype=np.uint64)
         for i in range(depth):
             parts = [
                 own[i].ravel() if i < len(own) else np.zeros(prod(shape))

@@ -1,6 +1,7 @@
 """Bits do not depend on the number of threads: one, as many as units of rows, and more than there is work for."""
 
 import os
+from itertools import count
 
 import numpy as np
 import pytest
@@ -99,6 +100,36 @@ def test_a_cluster_without_rows_takes_the_same_row():
     found = with_each_number(lambda: lloyd(X, start))
     assert len(found[0].centroids) == 5
     assert_same_bits(found)
+
+
+@pytest.mark.parametrize("max_iter", [1, 3, 40])
+def test_once_it_is_over_a_late_thread_finds_nothing_to_take(monkeypatch, max_iter):
+    """What is shared may not say that another iteration follows, not even to a thread that has not seen that it is over."""
+    jobs, kernel = [], lloyd_team._take_part
+    monkeypatch.setattr(lloyd_team, "_take_part", lambda job: jobs.append(job) or kernel(job))
+    X = np.random.default_rng(5).normal(size=(1500, 4))
+    set_threads(3)
+    lloyd(X, X[:5], tol=0, max_iter=max_iter)
+    assert jobs
+    for job in jobs:
+        at, labelled = job[-3], job[-2]
+        assert at[lloyd_team._TAKEN] == (at[lloyd_team._FOLLOWED] + 1) * len(labelled)
+
+
+def test_a_thread_that_fails_ends_the_iterations_of_all(monkeypatch):
+    calls, kernel = count(), lloyd_team._take_part
+
+    def fail_once(job):
+        if next(calls) == 0:
+            job[-3][lloyd_team._TAKEN] += 1  # a part that it will never label
+            raise MemoryError
+        kernel(job)
+
+    monkeypatch.setattr(lloyd_team, "_take_part", fail_once)
+    X = np.random.default_rng(5).normal(size=(1500, 4))
+    set_threads(4)
+    with pytest.raises(MemoryError):
+        lloyd(X, X[:2])
 
 
 def test_centroids_too_far_for_a_screen_have_the_same_bits():
