@@ -14,10 +14,10 @@ from time import perf_counter
 import numpy as np
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import FloatArray, IntArray, Message, never_abort
 from flareclust.core.devices.ragged import Entries, Ragged, nothing_computed
 from flareclust.core.runtime import one_thread
+from flareclust.core.threads import allowed_threads
 from flareclust.data.devices import Devices
 from flareclust.devices.rows import answers_of_many
 from flareclust.engines.options import JobOptions
@@ -90,7 +90,7 @@ class _Asking:
         everyone = len(asked) == len(self._devices)
         places = np.arange(len(asked)) if everyone else np.array([self._devices.places[name] for name in asked])
         chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
-        workers = usable_cores()
+        workers = allowed_threads()
         with one_thread(), ThreadPoolExecutor(workers) as pool:
             ahead = [pool.submit(self._computed, task, chunk) for chunk in chunks[: 2 * workers]]
             for number, first in enumerate(range(0, len(places), CHUNK)):

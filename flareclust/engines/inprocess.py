@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from flareclust._foundation.errors import BadMessage, Refusal
-from flareclust._foundation.machine import usable_cores
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, Reading, never_abort
+from flareclust.core.threads import allowed_threads
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
@@ -51,7 +51,7 @@ def run_inprocess(
     The rows of a site are an array (n_i, d) or the path of its file, which is read as the site would read it, by the
     names in `reading` if there are any. A `policy` holds at every site. With a `checkpoint` the state is kept there after
     each exchange, and it may go on from there. `sampling` says which sites each round has; None for all.
-    Sites with large tables compute in so many threads, `workers`; None for one on each core.
+    Sites with large tables compute in so many threads, `workers`; None for as many as the process may use.
 
     An unexpected exception in an algorithm is raised as it is, unlike in the NVFlare engines, where it is the fault of
     one site: here it is what a developer wants to see.
@@ -71,7 +71,7 @@ def run_inprocess(
     aggregator.check_sites(list(sites))
     own = None if policy is None else policy.among(list(sites))
     policed = {} if own is None else {site: SimulatedSite.of(own, algorithm) for site in sites}
-    asking = _Asking(executor, sites, reading, policed, workers or usable_cores())
+    asking = _Asking(executor, sites, reading, policed, workers or allowed_threads())
     outcome = run_federation(
         aggregator,
         asking.ask,

@@ -95,7 +95,7 @@ def test_the_number_of_threads_changes_no_bit(threads, monkeypatch):
     monkeypatch.setattr(engine, "CHUNK", 7)
     lloyd, options = registry.get("lloyd"), JobOptions(k=4, seed=3)
     usual = run_inprocess(lloyd, {}, federation(), options)
-    monkeypatch.setattr(engine, "usable_cores", lambda: threads)
+    monkeypatch.setattr(engine, "allowed_threads", lambda: threads)
     found = run_devices(lloyd, {}, as_devices(federation()), options)
     assert found.arrays["centroids"].tobytes() == usual.arrays["centroids"].tobytes()
     assert found.metrics == usual.metrics

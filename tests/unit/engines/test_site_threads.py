@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_info
 
 from flareclust._foundation.errors import Refusal
 from flareclust.core.threads import THREADS, side_by_side, team
+from flareclust.engines import inprocess
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import _LARGE, computed
@@ -113,3 +114,12 @@ def test_sites_that_compute_at_once_share_the_threads(monkeypatch):
     with side_by_side(2):  # a trial of a sweep that runs beside another one
         assert computed([(large, threads_of)] * 2, workers=2) == [2, 2]
     assert threads_of(None) == 8
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_sites_take_no_more_threads_than_the_process_may_use(monkeypatch, sites, threads):
+    taken = []
+    monkeypatch.setenv(THREADS, str(threads))
+    monkeypatch.setattr(inprocess, "computed", lambda works, workers: taken.append(workers) or computed(works, workers))
+    run_inprocess(get("pooled"), {}, sites, JobOptions(k=4))
+    assert set(taken) == {threads}
