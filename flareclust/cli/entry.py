@@ -1,5 +1,6 @@
 """How a command line logs and ends: what others log stays off the terminal, one line says what went wrong, and an exit code."""
 
+import gc
 import logging
 import os
 import signal
@@ -20,6 +21,9 @@ _INTERRUPTED = 130
 #: For so long after a first Ctrl-C or SIGTERM, further ones are ignored: ending a simulator takes seconds.
 _CLEANUP_SECONDS = 10.0
 
+
+#: New objects until Python looks for garbage: with its 700 that takes a quarter of a run, which imports some thousand modules.
+_OBJECTS = 10_000
 
 #: Loggers of Prefect whose lines are for the pages of its server, and not for this terminal.
 _PAGES = ("prefect.flow_runs", "prefect.task_runs")
@@ -47,6 +51,7 @@ def run_app(app: typer.Typer, args: list[str] | None = None, name: str | None = 
         args: the words behind the command; None for those of this process.
         name: of the command in usage lines and for shells' completion; None for how this process was started.
     """
+    gc.set_threshold(_OBJECTS, 10, 10)
     interrupt = _interrupt_once()
     for number in ENDING:
         signal.signal(number, interrupt)  # so that `finally` runs and no simulator is left behind
