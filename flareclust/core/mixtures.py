@@ -460,12 +460,22 @@ def drawn_rows(
     return np.ascontiguousarray(np.concatenate(parts))
 
 
-def outlier_level(mixture: Mixture, share: float) -> float:
+def outlier_level(mixture: Mixture | None, share: float) -> float:
     """Return the log density below which a row that is drawn from a mixture is with a probability of `share`.
 
     It is that of 100,000 rows, of each component as many as its weight says, from a generator that is always the same: the same level at
-    every site, and of the same rows whatever the scale of the columns. Raise BadMessage for no mixture.
+    every site, and of the same rows whatever the scale of the columns.
+
+    Raises:
+        UserError: there is no mixture (None), or the share is none from above 0 to 0.5.
+        BadMessage: weights or factors are none of a mixture.
     """
+    if mixture is None:
+        raise UserError(
+            "outliers: expected the result of a Gaussian mixture (gmm, dp-gmm), got one without covariances"
+        )
+    if not 0 < share <= 0.5:
+        raise UserError(f"outliers: expected a share above 0 and up to 0.5, such as 0.01; got {share!r}")
     prepared, rng, densities = prepare(mixture), np.random.default_rng(0), list[FloatArray]()
     ends = np.rint(np.cumsum(mixture.weights) / mixture.weights.sum() * _DRAWN_FOR_LEVEL).astype(np.int64)
     for mean, own, n in zip(mixture.means, mixture.factors, np.diff(ends, prepend=0), strict=True):

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
 from flareclust.core import mixtures
 from flareclust.core.kernels import two_nearest
@@ -70,9 +69,10 @@ def placements(
 
     The thresholds (k,) are those of `thresholds_of`, None where they are not known. Where clusters have representatives, distances
     are to the nearest one of a cluster, and its reach is the threshold. `outliers` is the share of rows drawn from a mixture that are
-    called outliers, as `outlier_level` takes it.
+    called outliers, as `mixtures.outlier_level` takes it.
     """
-    mixture, level = mixture_of(arrays), None if outliers is None else outlier_level(arrays, outliers)
+    mixture = mixture_of(arrays)
+    level = None if outliers is None else mixtures.outlier_level(mixture, outliers)
     if mixture is not None:
         return _among_components(np.ascontiguousarray(as_clustered(arrays, X)), mixture, thresholds, level)
     if REPRESENTATIVES in arrays:
@@ -97,18 +97,6 @@ def placements(
         threshold = None if threshold is None else np.where(without, np.nan, threshold)
         far = None if far is None else far | without
     return _Placements(cluster, a, second, b, silhouette, None, None, threshold, far)
-
-
-def outlier_level(arrays: Mapping[str, Array], share: float) -> float:
-    """Return the log density below which this share of rows drawn from a result's mixture is; UserError where there is none."""
-    mixture = mixture_of(arrays)
-    if mixture is None:
-        raise UserError(
-            "outliers: expected the result of a Gaussian mixture (gmm, dp-gmm), got one without covariances"
-        )
-    if not 0 < share <= 0.5:
-        raise UserError(f"outliers: expected a share above 0 and up to 0.5, such as 0.01; got {share!r}")
-    return mixtures.outlier_level(mixture, share)
 
 
 def _among_components(

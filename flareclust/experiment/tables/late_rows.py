@@ -16,6 +16,7 @@ from flareclust._foundation.display import in_unit, some
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import Array, FloatArray, IntArray
 from flareclust._foundation.validation import did_you_mean
+from flareclust.core import mixtures
 from flareclust.data.schema.columns import TableSchema, features_of, read_schema
 from flareclust.data.schema.reading import without
 from flareclust.data.tables import File, Numbers, Table, read_table
@@ -26,7 +27,8 @@ from flareclust.evaluation.profiles import profiles_of
 from flareclust.experiment.tables.typed_files import typed_file
 from flareclust.preparation import alignment
 from flareclust.preparation import result as partial
-from flareclust.preparation.placement import outlier_level, placements, thresholds_of
+from flareclust.preparation.assignment import mixture_of
+from flareclust.preparation.placement import placements, thresholds_of
 from flareclust.preparation.scaling import filled
 from flareclust.protocol import cluster_arrays, registry
 from flareclust.protocol.columns import FILL
@@ -82,7 +84,7 @@ def place_file(
     """
     finished, about = read_finished(folder)
     partial, whole = registry.get(about["algorithm"]).partial, {**finished.arrays, "centroids": finished.centroids}
-    level = None if outliers is None else outlier_level(whole, outliers)
+    level = None if outliers is None else mixtures.outlier_level(mixture_of(whole), outliers)
     try:
         if schema is None:
             gaps = FILL in finished.arrays or about["params"].get("missing") == "drop-rows"
