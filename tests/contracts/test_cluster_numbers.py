@@ -15,7 +15,8 @@ K, SITES, COLUMNS = 7, 5, 3
 )
 def test_arrays_with_an_axis_of_clusters_are_known(algorithm):
     sites, _ = iid_sites(SITES, K, COLUMNS)
-    arrays = run(algorithm, sites, K).arrays
+    # Rows nearly fill the bounds of `GRANTED`, or noise leaves dp-lloyd without one of the clusters in 1 of 60 runs.
+    arrays = run(algorithm, {site: 90 * rows for site, rows in sites.items()}, K).arrays
     assert len(arrays["centroids"]) == K
     for name, values in arrays.items():
         axes = [axis for axis, n in enumerate(values.shape) if n == K]
