@@ -101,8 +101,7 @@ class DeepFeCAAggregator(ClusteringAggregator):
     def merge_of_member(self, round_: _Round, replies: Mapping[str, Message], rng: np.random.Generator) -> _Round:
         """Merge the centroids (line 4), and send them with the network (line 5)."""
         network = {name: round_.task[name] for name in ("weights", "image")}
-        rest = {name: value for name, value in round_.task.items() if name not in network}
-        member = self.member
+        rest, member = {name: value for name, value in round_.task.items() if name not in network}, self.member
         before = Round(rest, state=round_.state.member or member.state(), step=round_.step, index=round_.index)
         merged: Round[FeCAState] = getattr(member, member.executor.steps[round_.step].merge)(before, replies, rng)
         state = replace(round_.state, member=merged.state)

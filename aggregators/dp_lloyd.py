@@ -185,8 +185,7 @@ class DPLloydAggregator(ClusteringAggregator):
         found, rows = dp_axes.cluster_cells(noisy, noise, grid, self._parts(state, len(grid.middle)), rng)
         centroids, k = box_of(round_).clip(found), self.params.k
         assert state.first_radius is not None
-        radii = np.full(len(centroids), state.first_radius)
-        spent = dp_site.MOMENTS_START + dp_site.AXES_START
+        radii, spent = np.full(len(centroids), state.first_radius), dp_site.MOMENTS_START + dp_site.AXES_START
         start = dp_axes.joined(centroids, rows, k, rng)[0] if len(centroids) > k else centroids
         state = replace(state, first_radius=None, main_axes=grid.axes, history=remember(None, start, k))
         started = self._started(state, centroids, radii, state.all_rows, spent)

@@ -57,8 +57,7 @@ class FeCAAggregator(ClusteringAggregator):
         top = np.argsort(-sizes, kind="stable")[: self.params.k]
         merged = np.stack([centroids[groups == g].mean(axis=0) for g in top])
 
-        task = {"centroids": merged}
-        state = FeCAState(radii[picked[top]], sizes[top], centroids, radii, site)
+        task, state = {"centroids": merged}, FeCAState(radii[picked[top]], sizes[top], centroids, radii, site)
         diagnostics = {"received": float(len(radii)), "groups": float(len(picked)), "used": float(sizes[top].sum())}
         return Round(task, done=True, diagnostics=diagnostics, state=state)
 

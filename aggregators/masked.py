@@ -112,8 +112,7 @@ class MaskedAggregator(ClusteringAggregator):
     ) -> Round[MaskedState]:
         """Move the centroids towards those reported (line 21)."""
         centers, rows, _ = together(round_.columns, replies)
-        cluster = np.concatenate([reply["cluster"] for reply in replies.values()])
-        old = round_.task["centroids"]
+        cluster, old = np.concatenate([reply["cluster"] for reply in replies.values()]), round_.task["centroids"]
         reported = np.full(old.shape, np.nan)
         for r in np.unique(cluster):
             members = cluster == r

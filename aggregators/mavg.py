@@ -81,8 +81,7 @@ def _match_average(sent: Sequence[FloatArray]) -> tuple[FloatArray, IntArray]:
     The means are (k, d), where k is the largest k_i. For all c centroids together: the mean that they went into (c,).
     """
     reference = max(sent, key=len)  # the first of equals
-    of = np.concatenate([_matched(reference, centroids) for centroids in sent])
-    centers = np.concatenate(sent)
+    of, centers = np.concatenate([_matched(reference, centroids) for centroids in sent]), np.concatenate(sent)
     # About the reference, so that nothing is lost where the data lie far from zero.
     sums = np.zeros_like(reference)
     np.add.at(sums, of, centers - reference[of])

@@ -121,8 +121,7 @@ class DPLloydExecutor(ClusteringExecutor):
 
     def axes(self, task: Task, rows: SiteRows) -> Message:
         """Return noisy numbers of rows in cells along the main axes."""
-        noise = dp_site.Noise.granted_for_sums(self.params, rows)
-        grid = _grid(task.arrays, rows.X.shape[1])
+        noise, grid = dp_site.Noise.granted_for_sums(self.params, rows), _grid(task.arrays, rows.X.shape[1])
         counted = dp_axes.axis_cell_counts(rows.X, noise.box, grid, rows.aborted)
         return _noisy_cells(noise, counted, dp_site.AXES_START, "cells along the main axes")
 

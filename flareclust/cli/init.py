@@ -40,8 +40,7 @@ def init(
 ) -> None:
     """Write a commented project.yml, prefect.yaml, sweep.toml or compose.yaml to start from; it overwrites nothing."""
     name, command = _FILES[what]
-    file = folder / name
-    text = files("flareclust.cli.templates").joinpath(name).read_text(encoding="utf-8")
+    file, text = folder / name, files("flareclust.cli.templates").joinpath(name).read_text(encoding="utf-8")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as stream:

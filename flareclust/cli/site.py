@@ -234,8 +234,7 @@ def _site_policy(
     from flareclust.cli.site_policy import change, print_policy
     from flareclust.sites.check import local_of
 
-    local = local_of(kit)
-    settings = {name: value for name, value in asked.items() if value is not None}
+    local, settings = local_of(kit), {name: value for name, value in asked.items() if value is not None}
     change(local, file, settings, show=show, remove=remove, sure=sure)
     print_policy(local)
 

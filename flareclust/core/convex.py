@@ -111,8 +111,7 @@ def _fuse(points: FloatArray, labels: IntArray, lam: float, aborted: AbortCheck)
             break
     pairs = np.flatnonzero(groups[a] == groups[b])
     q = state[pairs] / np.maximum(norm[pairs], radius)[:, None]
-    proven = _proven(centers, sizes, groups, lam, a[pairs], b[pairs], q)
-    alone = groups.max() + 1 + np.arange(g)
+    proven, alone = _proven(centers, sizes, groups, lam, a[pairs], b[pairs], q), groups.max() + 1 + np.arange(g)
     return _in_order(groups[labels]), _in_order(np.where(proven[groups], groups, alone)[labels])
 
 

@@ -205,8 +205,7 @@ class _Pass(NamedTuple):
 def _passed(X: FloatArray, before: _Pass | None, points: FloatArray) -> _Pass:
     """Return the distances to the closest seed, the first of the points among them, and the sums over each tile."""
     closest = np.full(len(X), np.inf) if before is None else before.closest.copy()
-    sums = np.empty((len(points), -(-len(X) // TILE)))
-    tiles = np.zeros((0, min(X.shape[1], TILED), TILE))
+    sums, tiles = np.empty((len(points), -(-len(X) // TILE))), np.zeros((0, min(X.shape[1], TILED), TILE))
     seeds_with(X, np.ones(len(X)), tiles, points, closest, sums)
     return _Pass(closest, sums)
 
@@ -222,7 +221,6 @@ def _drawn(
     if own is None:
         return []
     numbers, ends, at, tiles = own
-    rows = np.zeros(len(numbers), np.int64)
-    closest = np.require(passed.closest, requirements=["C", "A", "W"])
+    rows, closest = np.zeros(len(numbers), np.int64), np.require(passed.closest, requirements=["C", "A", "W"])
     rows_drawn(X, np.ones(len(X)), latest, closest, ends, at, tiles, rows)
     return [(int(number), X[row].copy()) for number, row in zip(numbers, rows, strict=True)]

@@ -119,8 +119,7 @@ def reached(bins: IntArray, column: IntArray, edge: IntArray, labels: IntArray, 
         at = np.minimum(node, SPLITS - 1)
         moves = (node < SPLITS) & (column[at] >= 0)
         here = at[moves]
-        right = (bins[moves, column[here]] > edge[here]).astype(np.int64)
-        cell = here * k + labels[moves] + 1
+        right, cell = (bins[moves, column[here]] > edge[here]).astype(np.int64), here * k + labels[moves] + 1
         sizes = np.bincount(2 * cell + right, minlength=2 * SPLITS * k).reshape(-1, 2)
         few = (sizes > 0) & (sizes < floor)
         right = np.where(few[cell, 0], 1, np.where(few[cell, 1], 0, right))

@@ -176,8 +176,7 @@ def _columns(held: BoolArray, importance: FloatArray, rng: np.random.Generator) 
     for one in range(kind.max() + 1):
         size = (kind == one).sum()
         quantile[kind == one] = (np.arange(size) + rng.random(size)) / size
-    filled = np.lexsort((quantile, held.sum(axis=0) == 1))
-    column = np.empty(len(kind), dtype=np.int64)
+    filled, column = np.lexsort((quantile, held.sum(axis=0) == 1)), np.empty(len(kind), dtype=np.int64)
     column[filled] = np.lexsort((rng.random(len(kind)), -importance))
     return [np.sort(column[places]) for places in held]
 

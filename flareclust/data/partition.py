@@ -267,8 +267,7 @@ def _beta(X: FloatArray, m: int, b: float, nearest: bool, rng: np.random.Generat
     """Let each row go to one of the sites that draw it, with probability 1 - exp(-b / distance) each."""
     from scipy.spatial.distance import cdist
 
-    locations = rng.uniform(X.min(axis=0), X.max(axis=0), (m, X.shape[1]))
-    owner = np.empty(len(X), dtype=np.int64)
+    locations, owner = rng.uniform(X.min(axis=0), X.max(axis=0), (m, X.shape[1])), np.empty(len(X), dtype=np.int64)
     step = max(1, 1_000_000 // m)  # keeps the (rows, m) arrays small
     for start in range(0, len(X), step):
         distance = cdist(X[start : start + step], locations)

@@ -84,8 +84,7 @@ def _s_set(name: str, files: _Files) -> _Arrays:
 def _birch_set(name: str, files: _Files) -> _Arrays:
     """Convert birch1 or birch2: rows and author centroids as text; the authors' labels are the nearest centroids."""
     X = _whole_numbers(files[f"{name}.txt"].read_text(), 2)
-    centroids = _whole_numbers(files[f"b{name[-1]}-gt.txt"].read_text(), 2)
-    y = np.empty(len(X), dtype=np.int64)
+    centroids, y = _whole_numbers(files[f"b{name[-1]}-gt.txt"].read_text(), 2), np.empty(len(X), dtype=np.int64)
     for rows in np.array_split(np.arange(len(X)), -(-len(X) // 10_000)):
         y[rows] = ((X[rows, None, :] - centroids) ** 2).sum(axis=2).argmin(axis=1)
     return _labelled(X, y, centroids)

@@ -73,8 +73,7 @@ def unlike_tables(
         site: {name: j for j, name in enumerate(_names_of(table)) if name not in left_out}
         for site, table in tables.items()
     }
-    names = list(dict.fromkeys(name for own in places.values() for name in own))
-    zeros = _mostly_zero(tables)
+    names, zeros = list(dict.fromkeys(name for own in places.values() for name in own)), _mostly_zero(tables)
     cells, means, deviations = np.full((3, len(tables), len(names)), np.nan)
     for i, (site, table) in enumerate(tables.items()):
         for j, name in enumerate(names):

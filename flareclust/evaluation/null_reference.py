@@ -204,8 +204,7 @@ def _copula(X: FloatArray) -> _Draw:
     deviations = scores.std(axis=0)
     scores /= np.where(deviations > 0, deviations, 1.0)
     variances, axes = np.linalg.eigh(scores.T @ scores / len(X))
-    sides = np.sqrt(np.maximum(variances, 0))
-    values = np.column_stack([_one_mode(column) for column in X.T])
+    sides, values = np.sqrt(np.maximum(variances, 0)), np.column_stack([_one_mode(column) for column in X.T])
 
     def draw(rng: np.random.Generator) -> FloatArray:
         ranks = ((rng.normal(size=X.shape) * sides) @ axes.T).argsort(axis=0).argsort(axis=0)
@@ -259,8 +258,7 @@ def _judged(X: FloatArray, centroids: FloatArray) -> tuple[float, float]:
     squares = np.maximum((X**2).sum(axis=1)[:, None] - 2 * X @ centroids.T + (centroids**2).sum(axis=1), 0.0)
     own, second = np.argpartition(squares, 1, axis=1)[:, :2].T
     ratio = squares[rows, own] / np.maximum(squares[rows, second], np.finfo(np.float64).tiny)
-    silhouette = float(np.mean(1 - np.sqrt(ratio)))
-    between = ((centroids[:, None] - centroids) ** 2).sum(axis=2)
+    silhouette, between = float(np.mean(1 - np.sqrt(ratio))), ((centroids[:, None] - centroids) ** 2).sum(axis=2)
     length = np.where(between > 0, between, np.inf)[own]
     along = (squares[rows, own][:, None] - squares) / (2 * length) + 0.5  # 0 at a row's own centroid, 1 at the other
     belongs = np.equal.outer(np.arange(k), own).astype(np.float64)

@@ -129,8 +129,7 @@ class ClusterOutcomes:
             return np.full(self.survival.shape, np.nan), np.full(self.survival.shape, np.nan)
         n, d, share = self.at_risk, self.counts[1], self.survival
         with np.errstate(divide="ignore", invalid="ignore"):
-            spread = np.sqrt(np.cumsum(np.where(d > 0, d / (n * (n - d)), 0.0), axis=1))
-            log = np.log(share)
+            spread, log = np.sqrt(np.cumsum(np.where(d > 0, d / (n * (n - d)), 0.0), axis=1)), np.log(share)
             ends = [np.exp(-np.exp(np.log(-log) + sign * _Z * spread / log)) for sign in (-1, 1)]
         low, high = (np.where(share == 1.0, 1.0, np.where(share > 0, end, np.nan)) for end in ends)
         return low, high

@@ -157,8 +157,7 @@ def telling(profiles: _Described, cluster: int, most: int = _MOST_TELLING) -> li
     """Return the columns in which a cluster differs most from all rows, the first most; of categories one each."""
     if profiles.undescribed(cluster):
         return []
-    z = profiles.apart[cluster]
-    owner = {j: name for name, places in profiles.categories.items() for j in places}
+    z, owner = profiles.apart[cluster], {j: name for name, places in profiles.categories.items() for j in places}
     found: list[_Telling] = []
     seen: set[str] = set()
     # Of two categories as far from all, the one that the cluster has more of says it in fewer words.

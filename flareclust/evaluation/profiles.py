@@ -237,8 +237,7 @@ class Profiles:
         """
         k, d = self.mean.shape
         share = self.rows / max(int(self.rows.sum()), 1)
-        logs = np.array([without_log(self.unit(j)) is not None for j in range(d)])
-        v = np.full(d, np.nan)
+        logs, v = np.array([without_log(self.unit(j)) is not None for j in range(d)]), np.full(d, np.nan)
         for name, places in self.categories.items():
             v[places] = self.cramers_v[name]
         return {

@@ -256,8 +256,7 @@ def _means_differ(own: Cells, others: Cells, varying: Varying) -> bool:
 
 def _deviates(own: Cells, others: Cells, varying: Varying) -> bool:
     """Return whether deviations differ by more than sampling, rounding and how much sites vary explain."""
-    parts = 1 / own.number + 1 / others.number
-    kurtosis = max(_KURTOSIS, _OF_RARE * _rarity(own, others) ** 2)
+    parts, kurtosis = 1 / own.number + 1 / others.number, max(_KURTOSIS, _OF_RARE * _rarity(own, others) ** 2)
     error = np.hypot(np.sqrt((kurtosis - 1) / 4 * parts), varying.deviation)
     return bool(abs(_log(own.deviation, others.deviation)) > _ERRORS * error + _ROUNDED * parts)
 

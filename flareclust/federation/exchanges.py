@@ -227,8 +227,7 @@ class Exchanges:
 
     def _assessment(self, round_: Round[Any], job: "ServerJob") -> ExchangeRequest:
         """Return what the sites that can answer are asked in the assessment."""
-        schema = job.schema(StepName.ASSESS)
-        able = [site for site in self.sites if site not in self.silent]
+        schema, able = job.schema(StepName.ASSESS), [site for site in self.sites if site not in self.silent]
         return ExchangeRequest(schema, StepName.ASSESS, round_, able, {"k": len(round_.task["centroids"])})
 
     def _exchange(self, asked: ExchangeRequest) -> Mapping[str, Message]:

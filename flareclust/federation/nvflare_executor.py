@@ -148,8 +148,7 @@ class ExecutorShell(Executor, ABC):
             if isinstance(table, ClusterTable):
                 ids = None if data.id is None else table.parts.ids(aborted)
             elif (withdrawn := table.withdrawn) is not None:
-                labels = labels[~withdrawn]
-                details = {name: values[~withdrawn] for name, values in details.items()}
+                labels, details = labels[~withdrawn], {name: values[~withdrawn] for name, values in details.items()}
             keep_labels(run_dir(fl_ctx), data.labels, labels, ids, data.id, details)
         return answer
 

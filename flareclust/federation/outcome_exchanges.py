@@ -174,7 +174,6 @@ def _ask(
     """Return the replies to a step, or their total, and write down the exchange."""
     asked = replace(round_, step=step, task={**round_.task, ASKED_OUTCOME: form.numbers})
     sizes = {"k": len(round_.task["centroids"]), **sizes}
-    replies = exchanges.describe(ExchangeRequest(job.schema(step), step, asked, [], sizes))
-    started = perf_counter()
+    replies, started = exchanges.describe(ExchangeRequest(job.schema(step), step, asked, [], sizes)), perf_counter()
     exchanges.record(step, replies, round_.index, perf_counter() - started, {})
     return replies

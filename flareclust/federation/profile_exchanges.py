@@ -124,8 +124,7 @@ def _grown(exchanges: Exchanges, round_: Round[Any], job: "ServerJob", arrays: M
         asked = replace(round_, step=step, index=index, task=task)
         sizes = {"l": len(nodes), "k": k, "d": d, "h": profile_sums.BINS}
         replies = exchanges.describe(ExchangeRequest(schema, step, asked, [], sizes))
-        started = perf_counter()
-        counts = np.sum([reply["bins"] for reply in replies.values()], axis=0)
+        started, counts = perf_counter(), np.sum([reply["bins"] for reply in replies.values()], axis=0)
         nodes = tree.grow(nodes, _of_all_rows(counts, replies, round_.columns.fill, edges))
         _record(exchanges, step, replies, index, started)
         if level == 0:

@@ -84,8 +84,7 @@ class ServerJob:
         for phase in list(self._phases.values())[place + 1 :]:
             if (begun := phase.begin()) is not None:
                 return begun
-        columns = replace(ended.columns, directions=by_direction(self.params))
-        begun = self.aggregator.begin()
+        columns, begun = replace(ended.columns, directions=by_direction(self.params)), self.aggregator.begin()
         task = dict(begun.task)
         # The caller's centroids are in the units of the columns.
         if "centroids" in task and columns.scales and columns.mean is not None:

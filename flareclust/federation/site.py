@@ -256,7 +256,6 @@ def _to_label(
     """Return the site's own rows, which get labels; replies are computed from groups of them at a site with a policy."""
     rng, computed = stream(executor.params.seed, 0, exchange.task.site), None
     if asked.rows.table is not asked.table:
-        computed = exchange.rows.X
-        own = replace(asked, labelling=True, rows=replace(asked.rows, table=asked.table))
+        computed, own = exchange.rows.X, replace(asked, labelling=True, rows=replace(asked.rows, table=asked.table))
         exchange = shown(own, views[:-1])
     return replace(exchange.rows, computed=computed, rng=rng)

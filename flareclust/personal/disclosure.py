@@ -36,16 +36,14 @@ def _outputs(result: "PersonalResult", models: Sequence[str], rounds: Sequence[s
             rows[i, j] = number or 0
     named = [f"model {j}" for j in range(len(models))]
     total = Cells(rows.sum(axis=0)[:, None], named, ["rows"]) if known else None
-    alone = tuple(_of_one_device(uses))
-    numbers = sum(int(value[0].size) for value in result.models.values())
+    alone, numbers = tuple(_of_one_device(uses)), sum(int(value[0].size) for value in result.models.values())
     yield Output(
         *("models", "model", "weights of the models, and what scales the columns", tuple(models), total),
         findings=(*alone, *_saturated(numbers, rows.sum(axis=0) if known else None)),
         properties={"numbers": numbers},
     )
     if known:
-        cells = Cells(rows, list(result.names), named)
-        text = "rows of each device to train each model with"
+        cells, text = Cells(rows, list(result.names), named), "rows of each device to train each model with"
         yield Output("device_rows", "table", text, (summary,), cells, findings=(_OF_DEVICES,))
     why = "how many rows are behind the accuracy of each device is not known"
     yield Output(*("accuracy", "table", "accuracy of each device", (summary,)), unknown=why, findings=(_OF_DEVICES,))

@@ -312,8 +312,7 @@ class IFCAExecutor(FedAvgExecutor):
 
 def _halves(data: FloatArray) -> tuple[Labelled, Labelled]:
     """Return the rows to train with and those held out."""
-    rows = Labelled(np.ascontiguousarray(data[:, :-2]), data[:, -2].astype(np.int64))
-    held = data[:, -1] != 0
+    rows, held = Labelled(np.ascontiguousarray(data[:, :-2]), data[:, -2].astype(np.int64)), data[:, -1] != 0
     return rows.take(~held), rows.take(held)
 
 

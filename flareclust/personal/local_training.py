@@ -291,8 +291,7 @@ def averaged_round(
         for j in sorted(set(group[devices.counts > 0].tolist())):
             at = torch.nonzero((group == j) & (devices.counts > 0))[:, 0]
             X, y = devices.X[at[:, None], rows[at]], devices.y[at[:, None], rows[at]]
-            share = devices.counts[at] / devices.counts[at].sum()
-            start = tuple(models[name][j] for name in _NAMES)
+            share, start = devices.counts[at] / devices.counts[at].sum(), tuple(models[name][j] for name in _NAMES)
             for name, value in zip(_NAMES, _mean_after(start, X, y, share, batch, lr), strict=True):
                 after[name][j] = value
     return after

@@ -184,8 +184,7 @@ class ReturningSites(FLComponent):
 
     def _tell(self, engine: Any) -> None:
         connected = engine.server.client_manager.get_clients()
-        names = {client.name for client in list(connected.values())}
-        running = dict(engine.run_processes)
+        names, running = {client.name for client in list(connected.values())}, dict(engine.run_processes)
         self._notified = {pair for pair in self._notified if pair[0] in running}
         for job, process in running.items():
             for token, client in list((process.get(RunProcessKey.PARTICIPANTS) or {}).items()):

@@ -123,8 +123,7 @@ class Description(ScalingPhase):
             "columns_of_one_site": float((columns.masks.sum(axis=0) == 1).sum()),
         }
         by_site = None if p.missing == "refuse" else np.array([int(replies[site]["rows"]) for site in columns.sites])
-        facts = ColumnFacts(rows_by_site=by_site)
-        asks = needs_sums and (fills or by_bins or self.secure)
+        facts, asks = ColumnFacts(rows_by_site=by_site), needs_sums and (fills or by_bins or self.secure)
         sums = None if asks or not needs_sums else sums_of(columns, replies)
         if p.shown == "common":
             columns, sums = common(columns, sums)

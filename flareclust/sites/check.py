@@ -129,8 +129,7 @@ def check(kit: Path, site: str | None = None) -> Checked:
         troubles, ending = [f"the kit {ended}", *troubles], None
     hints = [] if ending is None else [ending]
     if (owner := owner_without_jobs(kit)) is not None:
-        about = {"messages": running, "versions": versions()}
-        errors = [*unguarded_scripts(kit), *troubles]
+        about, errors = {"messages": running, "versions": versions()}, [*unguarded_scripts(kit), *troubles]
         return Checked(name, about, errors, hints, None, owner)
     files = KitFiles(local)
     facts = files.facts() | {"messages": running}

@@ -172,8 +172,7 @@ class ClusterTable(OtherRows):
         """Return the rows for one step."""
         extent = self.parts.extent
         extremes = np.stack([extent.least, extent.largest])
-        table = Table(extremes, self.columns, salt=self.salt, hidden=self.hidden)
-        parts = self.parts.until(aborted)
+        table, parts = Table(extremes, self.columns, salt=self.salt, hidden=self.hidden), self.parts.until(aborted)
         return PartRows(table, rng, aborted, context, parts=parts, own=parts)
 
 

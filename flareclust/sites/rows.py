@@ -228,8 +228,7 @@ class SiteData:
         self._refuse_others(files, None)
         columns, rows = self._numbers().headers(files)
         self._check_number(sum(rows))
-        hidden = self._hidden(frozenset(columns))
-        files = [file for file, n in zip(files, rows, strict=True) if n]
+        hidden, files = self._hidden(frozenset(columns)), [file for file, n in zip(files, rows, strict=True) if n]
         parts = parts_on(self.compute or "", files, columns, self.id, aborted, self.withdrawn)
         return ClusterTable(parts, columns, self.salt, hidden, sum(rows) - len(parts))
 

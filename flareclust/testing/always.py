@@ -110,8 +110,7 @@ def check_same_seed_same_centroids(algorithm: Algorithm) -> None:
     """The same seed gives the same bits, in whatever order the sites are listed."""
     rng = np.random.default_rng(0)  # without clusters, so that every random choice shows
     sites = {f"site-{i}": rng.normal(size=(80, 3)) for i in range(4)}
-    first = run(algorithm, sites, k=4, seed=7)
-    again = run(algorithm, dict(reversed(sites.items())), k=4, seed=7)
+    first, again = run(algorithm, sites, k=4, seed=7), run(algorithm, dict(reversed(sites.items())), k=4, seed=7)
     ensure(np.array_equal(first.centroids, again.centroids), algorithm, "the order of the sites changed the result")
 
 

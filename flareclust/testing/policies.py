@@ -126,8 +126,7 @@ def _hostile(arrays: Message) -> Iterator[Message]:
     for name in arrays:
         yield {other: value for other, value in arrays.items() if other != name}
         yield arrays | {name: arrays[name][:0] if arrays[name].ndim else arrays[name].ravel()[:0]}
-    rng = np.random.default_rng(4)
-    floats = [name for name, value in arrays.items() if value.dtype == np.float64]
+    rng, floats = np.random.default_rng(4), [name for name, value in arrays.items() if value.dtype == np.float64]
     for _, scale in product(range(_DRAWS if len(floats) > 1 else 0), (0.0, 1.0)):
         drawn = {name: rng.choice(_EXTREMES) + scale * arrays[name] for name in floats}
         yield arrays | drawn if scale else arrays | {name: np.full_like(arrays[name], drawn[name]) for name in floats}

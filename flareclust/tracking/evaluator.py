@@ -42,8 +42,7 @@ class ClusteringEvaluator(ModelEvaluator):
         if found is None:
             raise UserError("give mlflow.models.evaluate a model, or data with a column of predictions")
         y = np.asarray(dataset.labels_data) if dataset.has_targets else None
-        values = _clustering_metrics(_numeric(features), _labels(found), y)
-        now = time.time_ns() // 1_000_000
+        values, now = _clustering_metrics(_numeric(features), _labels(found), y), time.time_ns() // 1_000_000
         MlflowClient().log_batch(run_id, [Metric(name, value, now, 0) for name, value in values.items()])
         return EvaluationResult(metrics=values, artifacts={}, run_id=run_id)
 

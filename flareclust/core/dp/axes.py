@@ -120,8 +120,7 @@ def cluster_cells(
     noisy: FloatArray, noise: float, grid: Grid, k: int, rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """Return at most k centroids (k, d) of the rows behind noisy cells (cells,), within the grid, and the rows behind each (k,)."""
-    marks = [(2 * np.arange(g) + 1) / g - 1 for g in grid.shape]
-    least = max(_threshold(len(noisy), noise), 1e-9)
+    marks, least = [(2 * np.arange(g) + 1) / g - 1 for g in grid.shape], max(_threshold(len(noisy), noise), 1e-9)
     chosen = np.flatnonzero(noisy > least)
     if len(chosen) < 2 * k:
         chosen = np.sort(np.argsort(-noisy, kind="stable")[: _LEAST * k])

@@ -102,8 +102,7 @@ def next_centroids(
     behind = np.where(sure, rows, 1)
     goal = centroids + sums.shifts / behind[:, None] * radii[:, None]
     if toward is not None and d > 2:
-        variance = (noise / behind * radii) ** 2
-        length = np.maximum(((goal - toward) ** 2).sum(axis=1), 1e-300)
+        variance, length = (noise / behind * radii) ** 2, np.maximum(((goal - toward) ** 2).sum(axis=1), 1e-300)
         goal = toward + (goal - toward) * np.maximum(1 - (d - 2) * variance / length, 0)[:, None]
     step = 2 / (done + 2)
     moved = np.where(sure[:, None], centroids + step * (goal - centroids), centroids)

@@ -91,8 +91,7 @@ def cosine(found: ArrayLike, true: ArrayLike) -> float:
     """
     A, B = _pairs(found, true)
     length_a, length_b = norms(A), norms(B)
-    similarity = np.where((length_a == 0) & (length_b == 0), 1.0, 0.0)
-    both = (length_a > 0) & (length_b > 0)
+    similarity, both = np.where((length_a == 0) & (length_b == 0), 1.0, 0.0), (length_a > 0) & (length_b > 0)
     unit_a, unit_b = A[both] / length_a[both, None], B[both] / length_b[both, None]
     similarity[both] = np.nansum(unit_a * unit_b, axis=1)
     return float(similarity.mean()) if len(similarity) else np.nan

@@ -75,8 +75,7 @@ def ward_picture(
         title: printed above.
         row_name: what rows are called.
     """
-    labels = [f"{n:,} {row_name}" for n in rows.tolist()]
-    groups = _groups(linkage.left, linkage.right, group)
+    labels, groups = [f"{n:,} {row_name}" for n in rows.tolist()], _groups(linkage.left, linkage.right, group)
     comparable = np.ones(len(linkage.left), dtype=np.bool_)
     tree = _Tree(linkage.left, linkage.right, linkage.height, 0.0, comparable, groups, labels)
     said = f"{len(rows):,} sets of {int(rows.sum()):,} {row_name}, {k} final cluster{'s' * (k != 1)}, one colour each"

@@ -79,8 +79,7 @@ def site_tables(profiles: Profiles) -> list[Table]:
         return []
     center, deviation = profiles.overall
     z = np.divide(means - center, deviation, out=np.zeros(means.shape), where=deviation > 0)
-    order = np.argsort(-np.nan_to_num(np.abs(z).max(axis=0)), kind="stable")[:_MOST_COLUMNS].tolist()
-    tables = []
+    order, tables = np.argsort(-np.nan_to_num(np.abs(z).max(axis=0)), kind="stable")[:_MOST_COLUMNS].tolist(), []
     for first in range(0, min(len(sites), _MOST_SITES), _WITH_NUMBERS):
         own = range(first, min(first + _WITH_NUMBERS, len(sites), _MOST_SITES))
         heads = [Cell("column", "name"), *numbers("all sites", *(sites[i] for i in own))]

@@ -32,8 +32,7 @@ def moved_tables(moved: Moved) -> tuple[Table, Table]:
         ]
         for c in range(k)
     ]
-    order = np.argsort(-np.abs(np.nan_to_num(moved.apart)), kind="stable")[:_MOST_COLUMNS].tolist()
-    columns = []
+    order, columns = np.argsort(-np.abs(np.nan_to_num(moved.apart)), kind="stable")[:_MOST_COLUMNS].tolist(), []
     for j in order:
         values = (float(moved.then[j]), float(moved.now[j]))
         apart = float(moved.apart[j])

@@ -101,8 +101,7 @@ def print_typed(tables: Mapping[str, Rows], schema: TableSchema, row_name: str =
     so."""
     lines = []
     for site, table in tables.items():
-        gaps = ", ".join(f"{name} {number:,}" for name, number in table.missing.items())
-        kept = table.rows_kept
+        gaps, kept = ", ".join(f"{name} {number:,}" for name, number in table.missing.items()), table.rows_kept
         rows = f"{kept:,} (count as {len(table):,})" if len(table) > kept else f"{kept:,}"
         unread = ", ".join(table.unread) or "none"
         lines.append((site, rows, f"{table.rows_read.left_out:,}", table.X.shape[1], gaps or "none", unread))

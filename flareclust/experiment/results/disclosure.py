@@ -308,8 +308,7 @@ class _Outputs:
         cells = Cells(
             np.stack([ones, n - ones], axis=-1).reshape(-1, 2), names, ["have it", "have it not"], divided=True
         )
-        levels = max((len(one) for one in found.categories.values()), default=2)
-        rows = int(found.rows.sum())
+        levels, rows = max((len(one) for one in found.categories.values()), default=2), int(found.rows.sum())
         many = (Finding(REVIEW, f"saturated: a column has {levels:,} categories for {rows:,} {self.result.row_name}"),)
         yield Output(
             *("shares", "table", "shares of categories in the clusters", (REPORT, outcome_files.ARRAYS), cells),

@@ -86,8 +86,7 @@ def cluster_means(result: Result) -> ClusterMeans | None:
     counts = np.bincount(labels[used], minlength=k)
     sums = np.column_stack([sums_by_label(labels[used], column, k) for column in X[used].T])
     means = sums / np.maximum(counts, 1)[:, None]
-    squares = squares_of_each(X / deviation, labels, means / deviation).sum(axis=1)
-    kept = np.flatnonzero(counts)
+    squares, kept = squares_of_each(X / deviation, labels, means / deviation).sum(axis=1), np.flatnonzero(counts)
     of = {name: ordered(values) if values else DAYS for name, values in result.words.items()}
     return ClusterMeans(
         result.columns or tuple(f"column {j + 1}" for j in range(d)),

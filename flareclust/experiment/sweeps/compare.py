@@ -89,8 +89,7 @@ def _chart(measure: str, cells: Sequence[Cell], names: Sequence[str]) -> dict[st
     """Return a drawing with a line per cell: what it is, its mean with a bar of the deviation, both in numbers."""
     low = min(cell.mean[measure] - cell.std[measure] for cell in cells)
     high = max(cell.mean[measure] + cell.std[measure] for cell in cells)
-    width = (high - low) or abs(high) or 1.0
-    judged = len(cells) > 1 and measure in (*_HIGHER, *_LOWER)
+    width, judged = (high - low) or abs(high) or 1.0, len(cells) > 1 and measure in (*_HIGHER, *_LOWER)
     best = min(cells, key=lambda cell: _loss(cell, measure)) if judged else None
     lines, previous, y = [], None, 0.0
     splits = [_split(cell) for cell in cells]

@@ -33,8 +33,7 @@ def sweep_figure(cells: Sequence[Cell], *, title: str = "", metric: str | None =
     default l2 where it is known, else the adjusted Rand index, else the inertia, else the first in the alphabet.
     """
     known = {name for cell in cells for name in cell.mean}
-    name = metric or next((name for name in _DRAWN if name in known), min(known))
-    panels = comparable(cells)
+    name, panels = metric or next((name for name in _DRAWN if name in known), min(known)), comparable(cells)
     shown = list(panels.items())[:_MOST_PANELS]
     columns = min(len(shown), 3)
     rows, groups = -(-len(shown) // columns), list(dict.fromkeys(map(_group, cells)))

@@ -122,8 +122,7 @@ class StudySummary:
 
     def comma_separated(self) -> str:
         """Return `values` as comma-separated values with full precision."""
-        text = io.StringIO()
-        values = [f"{name}_{what}" for name in self.measures for what in ("mean", "std")]
+        text, values = io.StringIO(), [f"{name}_{what}" for name in self.measures for what in ("mean", "std")]
         heads = [*self.axes, "done", "failed", *values]
         write_rows(text, [heads, *([row.get(head, "") for head in heads] for row in self.values())])
         return text.getvalue()
