@@ -33,7 +33,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import varies_in_one_feature
-from flareclust.core.lloyd import cluster_statistics, member_statistics
+from flareclust.core.lloyd import member_statistics
 from flareclust.core.local import clusters_to_send, dissolve_small, own_kmeans
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import MISSING_CELLS, LocalKMeansParams, MetricParams, Missing, SmallClustersParams
@@ -89,7 +89,7 @@ class FeCAExecutor(ClusteringExecutor):
         )
         if self.params.small_clusters == "dissolve":
             clustering = dissolve_small(rows.X, clustering, rows.context.min_count)
-        statistics = cluster_statistics(rows.X, clustering.labels, clustering.centroids)
+        statistics = member_statistics(rows.X, clustering.labels, clustering.centroids)
         clusters, origin = remove_one_fit_many(
             LocalClusters(clustering.centroids, clustering.counts, statistics.sse), self.params.after_removal
         )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, Reading, never_abort
-from flareclust.core.threads import allowed_threads
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
@@ -71,7 +70,7 @@ def run_inprocess(
     aggregator.check_sites(list(sites))
     own = None if policy is None else policy.among(list(sites))
     policed = {} if own is None else {site: SimulatedSite.of(own, algorithm) for site in sites}
-    asking = _Asking(executor, sites, reading, policed, workers or allowed_threads())
+    asking = _Asking(executor, sites, reading, policed, workers)
     outcome = run_federation(
         aggregator,
         asking.ask,
@@ -95,7 +94,7 @@ class _Asking:
         sites: Mapping[str, Rows],
         reading: Reading,
         policed: Mapping[str, "SimulatedSite"],
-        workers: int,
+        workers: int | None,
     ) -> None:
         self._executor, self._sites, self._policed, self._workers = executor, dict(sites), policed, workers
         self._reading = reading or (None, "has")

@@ -13,7 +13,7 @@ import numpy as np
 from flareclust._foundation.display import in_unit
 from flareclust._foundation.errors import BadMessage, JobFailed, Refusal, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, never_abort
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.data.tables import Table
 from flareclust.preparation import alignment
 from flareclust.preparation import result as different_result
@@ -49,7 +49,7 @@ def placed(
     if not new_rows:
         check_late(finished, site, row_name)
     if not algorithm.federated and not algorithm.partial:
-        return assign(rows.X if isinstance(rows, Table) else rows, finished.centroids)[0], {}
+        return labels_of(rows.X if isinstance(rows, Table) else rows, finished.centroids), {}
     if not algorithm.federated:
         table = rows if isinstance(rows, Table) else Table(rows)
         try:

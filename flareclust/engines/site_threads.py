@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from flareclust._foundation.typing import AbortCheck
 from flareclust.core.runtime import one_thread
-from flareclust.core.threads import sharing, side_by_side
+from flareclust.core.threads import allowed_threads, sharing, side_by_side
 
 _T = TypeVar("_T")
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 _LARGE = 300_000
 
 
-def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: int) -> list[_T]:
+def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: int | None) -> list[_T]:
     """Return what the works of sites return, in their order.
 
     Large works run in threads, small ones in the calling thread. An exception is that of the first site that has one, as
@@ -28,10 +28,14 @@ def computed(works: Iterable[tuple[int, Callable[[AbortCheck], _T]]], workers: i
 
     Args:
         works: the bytes of a site's rows, and what to call with a check whether to stop.
-        workers: most threads.
+        workers: most threads; None for as many as the process may use.
     """
     stopped, works = Event(), list(works)
-    at_once = sharing() * min(workers, sum(size >= _LARGE for size, _ in works))
+    large = sum(size >= _LARGE for size, _ in works)
+    if not large:
+        return [work(stopped.is_set) for _, work in works]
+    workers = workers or allowed_threads()
+    at_once = sharing() * min(workers, large)
 
     def alone(work: Callable[[AbortCheck], _T]) -> _T:
         with one_thread(), side_by_side(at_once):

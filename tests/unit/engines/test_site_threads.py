@@ -1,5 +1,6 @@
 """Sites of the in-process engine in threads."""
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event, current_thread, main_thread
 
 import numpy as np
@@ -8,7 +9,7 @@ from threadpoolctl import threadpool_info
 
 from flareclust._foundation.errors import Refusal
 from flareclust.core.threads import THREADS, side_by_side, team
-from flareclust.engines import inprocess
+from flareclust.engines import site_threads
 from flareclust.engines.inprocess import run_inprocess
 from flareclust.engines.options import JobOptions
 from flareclust.engines.site_threads import _LARGE, computed
@@ -120,6 +121,7 @@ def test_sites_that_compute_at_once_share_the_threads(monkeypatch):
 def test_sites_take_no_more_threads_than_the_process_may_use(monkeypatch, sites, threads):
     taken = []
     monkeypatch.setenv(THREADS, str(threads))
-    monkeypatch.setattr(inprocess, "computed", lambda works, workers: taken.append(workers) or computed(works, workers))
+    monkeypatch.setattr(site_threads, "_LARGE", 0)
+    monkeypatch.setattr(site_threads, "ThreadPoolExecutor", lambda n: taken.append(n) or ThreadPoolExecutor(n))
     run_inprocess(get("pooled"), {}, sites, JobOptions(k=4))
     assert set(taken) == {threads}
