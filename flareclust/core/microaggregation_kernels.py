@@ -4,15 +4,22 @@ Serial, and added in a fixed order, as those of core/kernels.py. A segment of ro
 kernels permute it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
 from flareclust.core.runtime import kernel
+from flareclust.core.threads import Team, team
+
+_T = TypeVar("_T")
 
 #: Segments of at most so many rows are cut to groups and then refined together: the work grows with its square.
 _NODE = 512
+
+#: Coordinate differences, at the least, for each number of the rows.
+_WORK = 500
 
 #: Most tries to improve the direction of a cut: few while segments are large.
 _TRIES, _TRIES_LARGE, _POWER_STEPS = 8, 2, 4
@@ -25,23 +32,42 @@ def partition(Z: FloatArray, floor: int, far: float) -> IntArray:
     from the others as these spread, or where all rows around are the same few.
     """
     labels, order, groups = np.full(len(Z), -1, dtype=np.int64), np.arange(len(Z)), 0
-    for lo, hi in _segments(Z, order, _NODE, floor, far):
-        if floor <= hi - lo <= _NODE:
-            groups = _finish(Z, order[lo:hi], floor, far, labels, groups)
+    with team(_WORK * Z.size) as own:
+        segments = _segments(Z, order, floor, far, own)
+        # Of each segment its groups get numbers from 0 on.
+        numbers = _of_each(own, lambda lo, hi: _finish(Z, order[lo:hi], floor, far, labels), segments)
+    for (lo, hi), number in zip(segments, numbers, strict=True):
+        members = order[lo:hi]
+        labels[members[labels[members] >= 0]] += groups
+        groups += number
     return labels
 
 
-def _segments(Z: FloatArray, order: IntArray, most: int, floor: int, far: float) -> Iterator[tuple[int, int]]:
-    """Sort rows; give segments lo:hi, without rows far away, that have at most so many rows or cannot be cut."""
-    segments = [(0, len(order))]
-    while segments:
-        lo, hi = segments.pop()
+def _segments(Z: FloatArray, order: IntArray, floor: int, far: float, own: Team) -> list[tuple[int, int]]:
+    """Sort rows; return segments lo:hi of them, without rows far away, of `floor` to `_NODE` rows."""
+    waiting, found = [(0, len(order))], []
+
+    def divide(lo: int, hi: int) -> tuple[int, int, int]:
         hi = _without_far(Z, order, lo, hi, floor, far)
-        mid = _cut(Z, order, lo, hi, floor) if hi - lo > most else 0
-        if mid:
-            segments += [(mid, hi), (lo, mid)]
-        else:
-            yield lo, hi
+        return lo, (_cut(Z, order, lo, hi, floor) if hi - lo > _NODE else 0), hi
+
+    while waiting:
+        divided = _of_each(own, divide, waiting)
+        found += [(lo, hi) for lo, mid, hi in divided if not mid and floor <= hi - lo <= _NODE]
+        waiting = [half for lo, mid, hi in divided if mid for half in ((lo, mid), (mid, hi))]
+    return sorted(found)
+
+
+def _of_each(own: Team, work: Callable[[int, int], _T], segments: list[tuple[int, int]]) -> list[_T]:
+    """Return what the work returns of each segment lo:hi, in turn; large ones are begun first, since sizes differ."""
+    found: dict[tuple[int, int], _T] = {}
+    left = iter(sorted(segments, key=lambda segment: segment[0] - segment[1]))  # threads take one at a time
+
+    def take(_: slice) -> None:
+        found.update((segment, work(*segment)) for segment in left)
+
+    own.each(take, [slice(0)] * own.threads)
+    return [found[segment] for segment in segments]
 
 
 def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
@@ -56,20 +82,32 @@ def of_different_rows(Z: FloatArray, labels: IntArray) -> IntArray:
     return kept
 
 
-def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray, groups: int) -> int:
-    """Cut a small segment into groups, refine them, and number those that can be released from `groups` on."""
-    own, found = np.full(len(order), -1, dtype=np.int64), 0
-    for lo, hi in _segments(Z, order, 2 * floor - 1, floor, far):
-        if hi - lo >= floor:
+@kernel()
+def _finish(Z: FloatArray, order: IntArray, floor: int, far: float, labels: IntArray) -> int:
+    """Cut a small segment into groups, refine them, and number those that can be released; return how many these are."""
+    own, found, groups = np.full(len(order), -1, np.int64), 0, 0
+    waiting, size = np.empty((len(order) + 1, 2), np.int64), 1
+    waiting[0, 0], waiting[0, 1] = 0, len(order)
+    while size > 0:
+        size -= 1
+        lo = waiting[size, 0]
+        hi = _without_far(Z, order, lo, waiting[size, 1], floor, far)
+        mid = _cut(Z, order, lo, hi, floor) if hi - lo >= 2 * floor else 0
+        if mid > 0:
+            waiting[size, 0], waiting[size, 1] = mid, hi
+            waiting[size + 1, 0], waiting[size + 1, 1] = lo, mid
+            size += 2
+        elif hi - lo >= floor:
             own[lo:hi] = found
             found += 1
     _refine(Z, order, own, found, floor)
     _merge_uniform(Z, order, own, found)
     for g in range(found):
         members = order[own == g]
-        members = members[: _without_far(Z, members, 0, len(members), floor, far)]
-        if len(members) >= floor and _different(Z, members) >= _DIFFERENT:
-            labels[members] = groups
+        size = _without_far(Z, members, np.int64(0), len(members), floor, far)  # compiled again for a plain 0
+        if size >= floor and _different(Z, members[:size]) >= _DIFFERENT:
+            for row in members[:size]:
+                labels[row] = groups
             groups += 1
     return groups
 
@@ -104,17 +142,20 @@ def _without_far(Z: FloatArray, order: IntArray, lo: int, hi: int, floor: int, f
                 for j in range(d):
                     shift[j] = total[j]
         rest, spread = n - size, 0.0
-        centre -= shift / rest
+        for j in range(d):
+            centre[j] -= shift[j] / rest
         moved = np.zeros(n, np.bool_)
-        moved[first[:size] - lo] = True
+        for i in range(size):
+            moved[first[i] - lo] = True
         for i in range(n):
             if not moved[i]:
                 spread += _squared_distance(Z[order[lo + i]], centre)
         if size == 0 or not _squared_norm(shift) * (1 / size + 1 / rest) ** 2 > far * far * spread / rest:
             return hi
-        segment = order[lo:hi]
-        for i, row in enumerate(np.concatenate((segment[~moved], segment[moved]))):
-            order[lo + i] = row
+        segment, stay, leave = order[lo:hi].copy(), lo, hi - size
+        for i in range(n):
+            order[leave if moved[i] else stay] = segment[i]
+            leave, stay = leave + moved[i], stay + 1 - moved[i]
         hi -= size
     return hi
 

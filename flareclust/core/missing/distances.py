@@ -26,7 +26,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice
 from flareclust.core.arrays import check_rows
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.missing.kernels import Points, pair_distances
 from flareclust.core.runtime import one_thread
 
@@ -122,7 +122,7 @@ def nearest(X: ArrayLike, centroids: ArrayLike, phi: str = "euclidean") -> IntAr
         return np.full(len(X), -1, np.int64)
     shared = known[0]
     if phi == "euclidean" and (known == shared).all() and not np.isnan(X[:, shared]).any():
-        return assign(X[:, shared], centroids[:, shared])[0]  # one subspace: scaling changes no order
+        return labels_of(X[:, shared], centroids[:, shared])  # one subspace: scaling changes no order
     labels = np.empty(len(X), np.int64)
     for rows in blocks(len(X), max(centroids.shape)):
         labels[rows] = lowest(centroid_distances(X[rows], centroids, phi))

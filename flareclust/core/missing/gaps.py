@@ -20,6 +20,7 @@ from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import few_known
 from flareclust.core.lloyd import kmeans
 from flareclust.core.missing.kernels import nearest_by_known
+from flareclust.core.threads import team
 
 #: Rounds at most of a site's own clustering of rows with gaps.
 _MOST_ROUNDS = 100
@@ -97,7 +98,13 @@ def _assigned(X: FloatArray, known: BoolArray, centroids: FloatArray, least: int
 def _nearest(X: FloatArray, known: BoolArray, centroids: FloatArray) -> IntArray:
     """Return the centroid (n,) that is nearest in the known cells of each row, by differences; of equals the first."""
     labels, centroids = np.empty(len(X), dtype=np.int64), np.ascontiguousarray(centroids)
-    for part in pieces(*X.shape):
-        cells, weights = np.where(known[part], X[part], 0.0), known[part].astype(np.float64)
-        nearest_by_known(cells, weights, centroids, labels[part])
+
+    def assign(some: slice) -> None:
+        for piece in pieces(some.stop - some.start, X.shape[1]):
+            part = slice(some.start + piece.start, some.start + piece.stop)
+            cells, weights = np.where(known[part], X[part], 0.0), known[part].astype(np.float64)
+            nearest_by_known(cells, weights, centroids, labels[part])
+
+    with team(X.size * len(centroids)) as own:
+        own.each(assign, own.parts(len(X)))
     return labels
