@@ -19,7 +19,7 @@ import numpy as np
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust._foundation.validation import did_you_mean
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.received import too_few_local
 from flareclust.executors import kfed
@@ -73,8 +73,7 @@ class KFedAggregator(ClusteringAggregator):
 
         numbers = np.array([kfed.site_number(name) for name in owners], dtype=np.int64)[site]
         behind = np.bincount(tau, weights=rows, minlength=len(means)).astype(np.int64)
-        diagnostics = {"received": float(len(centers))}
-        task = {"centroids": means, "tau": tau, "tau_site": numbers}
+        diagnostics, task = {"received": float(len(centers))}, {"centroids": means, "tau": tau, "tau_site": numbers}
         return Round(task, True, diagnostics, KFedState(anchors, behind, centers, site))
 
     def warnings(self, round_: Round[KFedState], assessed: Mapping[str, Message]) -> list[str]:
@@ -96,7 +95,7 @@ def lloyd_on_centers(
     means = start
     for _ in range(rounds):
         anchors = means
-        tau, _ = assign(centers, anchors)
+        tau = labels_of(centers, anchors)
         totals = np.bincount(tau, weights=weights, minlength=len(anchors))
         # A tau_r is empty where the start device sent one point twice, or after the first round: its point stays.
         filled, means = totals > 0, anchors.copy()

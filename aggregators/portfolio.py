@@ -27,7 +27,7 @@ from flareclust.aggregators.feca import group_by_radius
 from flareclust.aggregators.kfed import lloyd_on_centers
 from flareclust.aggregators.lloyd import check_judges_nobody
 from flareclust.core import clusterers, robust, split_merge
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.seeds import farthest_first
 from flareclust.evaluation.scores import stack, unstack
 from flareclust.executors import feca, portfolio
@@ -88,7 +88,7 @@ class PortfolioAggregator(ClusteringAggregator):
         solutions = [_MEMBERS[member](uploads, self.params.k, restarts, rng) for member in self.params.competing]
         for i, (member, solution) in enumerate(zip(self.params.competing, solutions, strict=True)):
             if member != "sampled":  # its centroids are those of rows that were made up
-                solutions[i] = filtered.centers(solution, assign(filtered.points, solution)[0])
+                solutions[i] = filtered.centers(solution, labels_of(filtered.points, solution))
         numbers, believed = filtered.summary(replies)
         received = sent["centroids"], sent["counts"], sent["radii"], sent["sse"]
         state = _PortfolioState(*received, site, believed.kept, believed.left_out)

@@ -14,7 +14,7 @@ import numpy as np
 import flareclust
 from benchmarks.answers import cells, table
 from flareclust._foundation.typing import FloatArray
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.evaluation.batch_effects import shifted_sites, site_shares
 
 #: Standard deviations of a round cluster.
@@ -27,7 +27,7 @@ LEAST = 20.0
 def shares_of(sites: dict[str, FloatArray], k: int, seed: int) -> tuple[float, bool]:
     """Return the largest share of a column's variance, and whether a result would name the column."""
     centroids = flareclust.run("portfolio", sites, k=k, seed=seed).centroids
-    each = [(X, assign(X, centroids)[0]) for X in sites.values()]
+    each = [(X, labels_of(X, centroids)) for X in sites.values()]
     rows = np.array([np.bincount(labels, minlength=k) for _, labels in each])
     means = np.zeros((len(each), k, centroids.shape[1]))
     within = np.zeros(centroids.shape[1])

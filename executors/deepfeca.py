@@ -28,7 +28,7 @@ from flareclust._foundation.errors import BadMessage, Refusal, UserError
 from flareclust._foundation.extras import require
 from flareclust._foundation.typing import Array, FloatArray, IntArray, Message
 from flareclust.core.disclosure import rounded
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.deep import images as deep_images
 from flareclust.deep.embeddings import LastEmbeddings
 from flareclust.executors import linear_evaluation as linear
@@ -211,7 +211,7 @@ class DeepFeCAExecutor(ClusteringExecutor):
 
     def pseudo_labels(self, embedded: FloatArray, prototypes: FloatArray, site: str) -> IntArray:
         """Return what the site's images are trained to be: the prototype nearest to each embedding (line 7)."""
-        return assign(embedded, prototypes)[0]
+        return labels_of(embedded, prototypes)
 
     def linear_moments(self, task: Task, rows: SiteRows) -> Message:
         """Return the second moments of the features."""

@@ -28,7 +28,7 @@ import numpy as np
 from flareclust._foundation.settings import OneOf
 from flareclust._foundation.typing import Message
 from flareclust.core import clusterers, robust
-from flareclust.core.lloyd import assign, lloyd
+from flareclust.core.lloyd import labels_of, lloyd
 from flareclust.core.local import Sendable
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.different import guarded
@@ -119,7 +119,7 @@ def clusters(params: FKMRounds, task: Task, rows: SiteRows) -> Sendable:
         return rows.seeds(params.k, params.seeds)
     centroids = task.arrays["centroids"]
     for _ in range(params.local_iter - 1):
-        nearest, _ = assign(rows.X, centroids)
+        nearest = labels_of(rows.X, centroids)
         # From centroids that all have rows, so that no empty one is moved to a row far away.
         used = centroids[np.unique(nearest)]
         moved = lloyd(rows.X, used, max_iter=1, tol=0.0, aborted=rows.aborted).centroids

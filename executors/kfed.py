@@ -30,7 +30,7 @@ from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import IntArray, Message
 from flareclust._foundation.validation import check_int
 from flareclust.core import site_clusters
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.local import clusters_to_send
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import SmallClustersParams
@@ -89,7 +89,7 @@ class KFedExecutor(ClusteringExecutor):
             return super().labels(task, rows)
         seen = rows.of(rows.seen)
         clustering = seen.spectral_clustering(self._number_at(task.site, rows), self.params.small_clusters)
-        tau, _ = assign(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
+        tau = labels_of(clustering.centroids, task.arrays.get("anchors", task.arrays["centroids"]))
         sent = clusters_to_send(rows.seen, clustering, rows.context.min_count, required=False).source
         assigned = own_numbers(task, "tau")
         if len(assigned) == len(sent):  # a late device has none
@@ -98,7 +98,7 @@ class KFedExecutor(ClusteringExecutor):
             _log.warning(
                 "%d centers were merged where %d were sent; labels go by the nearest mean", len(assigned), len(sent)
             )
-        local = clustering.labels if rows.seen is rows.X else assign(rows.X, clustering.centroids)[0]
+        local = clustering.labels if rows.seen is rows.X else labels_of(rows.X, clustering.centroids)
         return tau[local]  # Definition 3.3
 
     def check_sites(self, sites: Sequence[str]) -> None:

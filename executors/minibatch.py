@@ -20,7 +20,7 @@ import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core.disclosure import describable
-from flareclust.core.lloyd import assign, sums_by_label
+from flareclust.core.lloyd import labels_of, sums_by_label
 from flareclust.federation.executor import ClusteringExecutor
 from flareclust.preparation.settings import ScaledParams, SeedsParams
 from flareclust.protocol.params import MOST_ROUNDS, server
@@ -70,7 +70,7 @@ def _sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_
 
     `times` (n,) says how often each of the rows (n, d) was drawn; groups below `min_count` different rows are not sent.
     """
-    labels, _ = assign(data, centroids)
+    labels = labels_of(data, centroids)
     size = np.bincount(labels, weights=times, minlength=len(centroids))
     present = np.flatnonzero(size)
     # Offsets from the centroid keep the precision where the data lie far from zero.

@@ -26,7 +26,7 @@ from flareclust._foundation.errors import UserError, stop_if
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.core import density_tree, ward_tree
 from flareclust.core.disclosure import LEAST_ROWS, factor, nothing_to_send, varies_in_one_feature
-from flareclust.core.lloyd import assign, member_statistics
+from flareclust.core.lloyd import labels_of, member_statistics
 from flareclust.core.local import Sendable, clusters_to_send, means_of_groups, without_remainder
 from flareclust.core.microaggregation import SMALLEST_GROUP, microaggregate_with_sources
 from flareclust.executors.feca import coarse
@@ -123,7 +123,7 @@ class TreeExecutor(ClusteringExecutor):
             said = "%d groups have a cluster where %d were sent; labels go by the nearest centroid"
             _log.warning(said, len(cluster), len(groups.counts))
             return super().labels(task, rows)
-        own = groups.labels if rows.seen is rows.X else assign(rows.X, groups.centroids)[0]
+        own = groups.labels if rows.seen is rows.X else labels_of(rows.X, groups.centroids)
         return np.append(cluster, -1)[own]
 
     def _groups(self, rows: SiteRows) -> Sendable:

@@ -10,7 +10,7 @@ import numpy as np
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import BoolArray, FloatArray
 from flareclust.core.arrays import as_count
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 
 
 def covered(seeds: FloatArray, means: FloatArray) -> BoolArray:
@@ -18,7 +18,7 @@ def covered(seeds: FloatArray, means: FloatArray) -> BoolArray:
 
     A seed belongs to the population with the nearest of the means (K, d), which is its own wherever r > 2 R.
     """
-    labels, _ = assign(seeds, means)
+    labels = labels_of(seeds, means)
     found: BoolArray = np.bincount(labels, minlength=len(means)) > 0
     return found
 

@@ -20,7 +20,7 @@ from flareclust._foundation.seeding import stream
 from flareclust._foundation.typing import FloatArray, Message
 from flareclust.aggregators.feca import FeCAAggregator
 from flareclust.core.disclosure import disclosable_clusters
-from flareclust.core.lloyd import assign, cluster_statistics, kmeans, recompute_centroids
+from flareclust.core.lloyd import cluster_statistics, kmeans, labels_of, recompute_centroids
 from flareclust.data.datasets import Dataset
 from flareclust.data.partition import partition
 from flareclust.engines.inprocess import run_inprocess
@@ -209,7 +209,7 @@ class OnSites:
             outcome = run_inprocess(self.algorithm, self.params, sites, options)
         else:
             outcome = run_pooled(self.algorithm, self.params, sites, options, index)
-        labels, _ = assign(dataset.X, outcome.centroids)
+        labels = labels_of(dataset.X, outcome.centroids)
         if self.polish:
             labels = one_lloyd_step(dataset.X, outcome.centroids)
         final: dict[str, float | None] = dict(
@@ -223,6 +223,6 @@ class OnSites:
 
 def one_lloyd_step(X: FloatArray, centroids: FloatArray) -> Any:
     """Return the labels (n,) of the rows after the centroids (k, d) have moved to the means of their rows once."""
-    labels, _ = assign(X, centroids)
+    labels = labels_of(X, centroids)
     means = np.stack([X[labels == r].mean(axis=0) if (labels == r).any() else c for r, c in enumerate(centroids)])
-    return assign(X, means)[0]
+    return labels_of(X, means)

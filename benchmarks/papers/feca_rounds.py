@@ -11,7 +11,7 @@ from benchmarks.papers.samples import at_most
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import FloatArray, IntArray, Message
 from flareclust.aggregators.deepfeca import DeepFeCAAggregator
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.runtime import one_thread
 from flareclust.data import published
 from flareclust.data.datasets import Dataset, load
@@ -129,5 +129,5 @@ def _evaluated(own: Images, state: Message) -> dict[str, float]:
         model = LogisticRegression(max_iter=60).fit((features - center) / scale, own.train.y)
         accuracy = model.score((others - center) / scale, own.test_y)
     assert own.train.y is not None
-    labels = assign(deep_training.embed(network, train, cpu), state["centroids"])[0]
+    labels = labels_of(deep_training.embed(network, train, cpu), state["centroids"])
     return {"accuracy": 100 * float(accuracy), "nmi": metrics.nmi(own.train.y, labels)}

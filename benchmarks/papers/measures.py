@@ -7,7 +7,7 @@ import numpy as np
 
 from benchmarks.papers.generators import Federation
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import assign, labels_of
 from flareclust.core.rounds import HISTORY
 from flareclust.core.runtime import one_thread
 from flareclust.engines.inprocess import run_inprocess
@@ -57,7 +57,7 @@ def truth(federation: Federation, labels: Mapping[str, IntArray]) -> dict[str, f
 
 def nearest(federation: Federation, centroids: FloatArray) -> dict[str, IntArray]:
     """Return the number of the nearest centroid of each row (n_i,) by site."""
-    return {site: assign(rows, centroids)[0] for site, rows in federation.sites.items()}
+    return {site: labels_of(rows, centroids) for site, rows in federation.sites.items()}
 
 
 def history(outcome: Outcome) -> list[FloatArray]:

@@ -17,7 +17,7 @@ from flareclust.core.disclosure import describable
 from flareclust.core.dp.sums import add_rows
 from flareclust.core.group_kernels import add_means, columns_that_vary, rows_unlike, squares_of_each
 from flareclust.core.kernels import nearest_centroids
-from flareclust.core.lloyd import Clustering, assign, cluster_statistics, lloyd, recompute_centroids
+from flareclust.core.lloyd import Clustering, cluster_statistics, labels_of, lloyd, recompute_centroids
 from flareclust.core.pyramid import build, pyramid_steps
 from flareclust.core.screen import labels_once
 from flareclust.core.seeds import farthest_first, kmeans_plusplus
@@ -79,7 +79,7 @@ def starts() -> None:
 
 def _rest() -> None:
     X, ones = _rows()
-    labels, _ = assign(X, X[:2])
+    labels = labels_of(X, X[:2])
     labels_once(X, X[0], 0.25, X[:2], labels)
     farthest_first(X, 2, [0])
     farthest_first(np.eye(5), 2, [0])

@@ -6,7 +6,8 @@ import numpy as np
 
 from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import Array, BoolArray, FloatArray, IntArray
-from flareclust.core.group_kernels import columns_that_vary, described_groups, evidence_of, rounding_of
+from flareclust.core import group_kernels
+from flareclust.core.threads import team
 
 #: Values of fewer rows than this follow from their mean and variance.
 LEAST_ROWS = 3
@@ -37,25 +38,31 @@ def describable(
         known: which cells were not filled in (n, d): a cluster with fewer than `min_count` of them in a column is not
             described, unless it has none there. None for all.
     """
-    counts, varied, is_row, examples = described_groups(data, labels, centroids)
+    counts, varied, is_row, examples = _described(data, labels, centroids)
     mask = describable_groups(counts, varied, is_row, examples, min_count, ones)
     return mask if known is None else mask & describable_where_known(data, known, labels, len(mask), min_count)
 
 
-def evidence(
-    data: FloatArray, labels: IntArray, centroids: FloatArray, examples: FloatArray, rounding: FloatArray
-) -> tuple[BoolArray, BoolArray]:
-    """Return of which clusters some row (n, d) differs from their example (k, d), and of which some row is the centroid (k, d).
-
-    Labels (n,) may be -1. A row is the centroid where it differs by at most `rounding` (d,).
-    """
-    return evidence_of(data, labels, centroids, examples, rounding)
+def _described(
+    X: FloatArray, labels: IntArray, centroids: FloatArray
+) -> tuple[IntArray, BoolArray, BoolArray, FloatArray]:
+    """Return what `described_groups` does, in threads where there are many rows."""
+    with team(4 * (X.size + len(X))) as own:
+        if own.threads == 1 or len(labels) != len(X):
+            return group_kernels.described_groups(X, labels, centroids)
+        (counts, first), parts = group_kernels.rows_of_each(labels, len(centroids)), own.parts(len(X))
+        least, largest = zip(*own.each(lambda part: group_kernels.range_of(X[part]), parts), strict=True)
+        about = centroids, X[first], group_kernels.rounding_of(np.min(least, axis=0), np.max(largest, axis=0))
+        varied, is_row = zip(
+            *own.each(lambda part: group_kernels.evidence_of(X[part], labels[part], *about), parts), strict=True
+        )
+        return counts, np.any(varied, axis=0), np.any(is_row, axis=0), about[1]
 
 
 def describable_groups(
     counts: IntArray, varied: BoolArray, is_row: BoolArray, example: FloatArray, min_count: int, ones: FloatArray | None
 ) -> BoolArray:
-    """Return what `describable` does, from the rows of each cluster (k,), their `evidence`, and a row of each (k, d)."""
+    """Return what `describable` does, from the rows of each cluster (k,), their evidence (`evidence_of`), and a row of each (k, d)."""
     mask: BoolArray = (counts >= min_count) & varied & ~is_row
     if ones is None:
         return mask
@@ -88,7 +95,7 @@ def describable_where_known(data: FloatArray, known: BoolArray, labels: IntArray
     """
     used = labels >= 0
     rows, known, labels = data[used], known[used], labels[used]
-    rounding = rounding_of(data.min(axis=0), data.max(axis=0))
+    rounding = group_kernels.rounding_of(data.min(axis=0), data.max(axis=0))
     varied, whole = np.zeros(k, dtype=np.bool_), np.ones(len(rows), dtype=np.bool_)
     for j in range(rows.shape[1]):
         own, values = labels[known[:, j]], rows[known[:, j], j]
@@ -100,8 +107,7 @@ def describable_where_known(data: FloatArray, known: BoolArray, labels: IntArray
         varied |= largest > smallest
         at_mean = known[:, j] & (np.abs(rows[:, j] - means[labels]) <= rounding[j])
         whole &= at_mean | (counts == 0)[labels]
-    is_row = np.bincount(labels[whole], minlength=k) > 0
-    few = few_known(known, labels, k, least).any(axis=1)
+    is_row, few = np.bincount(labels[whole], minlength=k) > 0, few_known(known, labels, k, least).any(axis=1)
     return np.asarray(~few & varied & ~is_row, dtype=np.bool_)
 
 
@@ -135,7 +141,7 @@ def varies_in_one_feature(data: FloatArray, labels: IntArray, k: int) -> BoolArr
 
     Of such a cluster the centroid and the distance of a row are the row: there are two places that far away.
     """
-    return np.asarray(columns_that_vary(data, labels, k).sum(axis=1) <= 1)
+    return np.asarray(group_kernels.columns_that_vary(data, labels, k).sum(axis=1) <= 1)
 
 
 # Numbers of rows as multiples of what a site's policy says.

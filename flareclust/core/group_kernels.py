@@ -52,7 +52,7 @@ def rounding_of(minimum: FloatArray, largest: FloatArray) -> FloatArray:
 
 
 @kernel()
-def _range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+def range_of(X: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return `X.min(axis=0), X.max(axis=0)` of rows without NaN; raise ValueError where there are none."""
     if X.shape[0] == 0:
         raise ValueError("there are no rows")
@@ -95,9 +95,8 @@ def described_groups(
     """Return the rows of each cluster (k,), their evidence, and the first of them (k, d), which it is about."""
     _check_fitting(X, labels, centroids)
     counts, first = rows_of_each(labels, centroids.shape[0])
-    least, largest = _range_of(X)
     examples = X[first]
-    varied, is_row = evidence_of(X, labels, centroids, examples, rounding_of(least, largest))
+    varied, is_row = evidence_of(X, labels, centroids, examples, rounding_of(*range_of(X)))
     return counts, varied, is_row, examples
 
 
@@ -127,11 +126,8 @@ def rows_unlike(X: FloatArray, row: FloatArray) -> BoolArray:
 
 
 @kernel(error_model="numpy")
-def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: IntArray, means: FloatArray) -> float:
-    """means (k, d) become those of the rows of each label, counts (k,) of them, added up about an origin (d,).
-
-    Returns the sum of the squared distances to them. No label is -1.
-    """
+def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: IntArray, means: FloatArray) -> None:
+    """means (k, d) become those of the rows of each label, counts (k,) of them, added up about an origin (d,); no label is -1."""
     _check_fitting(X, labels, means)
     n, d = X.shape
     means[:] = 0.0
@@ -142,12 +138,6 @@ def means_of_each(X: FloatArray, labels: IntArray, origin: FloatArray, counts: I
     for c in range(counts.shape[0]):
         for j in range(d):
             means[c, j] = origin[j] + means[c, j] / counts[c]
-    inertia = 0.0
-    for i in range(n):
-        for j in range(d):
-            difference = X[i, j] - means[labels[i], j]
-            inertia += difference * difference
-    return inertia
 
 
 @kernel()

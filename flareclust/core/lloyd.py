@@ -146,21 +146,12 @@ def assign(X: ArrayLike, centroids: ArrayLike) -> tuple[IntArray, FloatArray]:
 
     Raises UserError unless X (n, d) and centroids (k, d) are finite and have the same d; n may be 0, k may not.
     """
-    X = as_matrix(X)
-    centroids = as_centroids(centroids, X.shape[1])
-    labels, squared = np.zeros(len(X), np.int64), np.empty(len(X))
-    scale, origin = once_about(X, centroids)
+    return _assigned(X, centroids, distances=True)
 
-    def assign_part(part: slice) -> None:
-        if scale:
-            labels_once(X[part], origin, scale, centroids, labels[part])
-            kernels.own_distances(X[part], centroids, labels[part], squared[part])
-        else:
-            kernels.nearest_centroids(X[part], centroids, labels[part], squared[part])
 
-    with team(X.size * len(centroids)) as own:
-        own.each(assign_part, own.parts(len(X), TILE))
-    return labels, squared
+def labels_of(X: ArrayLike, centroids: ArrayLike) -> IntArray:
+    """Return the labels (n,) that `assign` does."""
+    return _assigned(X, centroids, distances=False)[0]
 
 
 def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) -> Statistics:
@@ -183,7 +174,7 @@ def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) ->
 
 def member_statistics(X: FloatArray, labels: IntArray, centroids: FloatArray) -> Statistics:
     """Return `cluster_statistics` of the rows (n, d) whose label is not -1, without a copy of them."""
-    return Statistics(*distances_of_each(as_matrix(X), labels, as_centroids(centroids, X.shape[1])))
+    return Statistics(*distances_of_each(X, labels, as_centroids(centroids, X.shape[1])))
 
 
 def sums_by_label(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
@@ -193,15 +184,15 @@ def sums_by_label(labels: IntArray, values: FloatArray, k: int) -> FloatArray:
 
 
 def recompute_centroids(X: FloatArray, found: Clustering) -> Clustering:
-    """Return the clustering of X (n, d) with every centroid at the mean of its own rows.
+    """Return the clustering of X (n, d) with every centroid at the mean of its own rows, and NaN as inertia.
 
     Lloyd's algorithm may stop on its tolerance, with centroids that are the means of the labels before the last: such
     a centroid can describe fewer rows than its cluster has, down to a single one, and must not be sent as it is.
     """
     origin, centroids = _means(X), np.empty(found.centroids.shape)
     # Row after row: a column on its own touches every page of a mapped file.
-    inertia = means_of_each(X, found.labels, origin, found.counts, centroids)
-    return found._replace(centroids=centroids, inertia=inertia)
+    means_of_each(X, found.labels, origin, found.counts, centroids)
+    return found._replace(centroids=centroids, inertia=np.nan)
 
 
 class _Prepared(NamedTuple):
@@ -250,12 +241,31 @@ def _lloyd(rows: _Prepared, start: FloatArray, max_iter: int, tol: float, aborte
     if status != kernels.SETTLED:
         own.each(_labelling(X, origin, centroids, labels, squared, screen), own.parts(n, TILE))
         own.each(lambda part: kernels.own_distances(X[part], centroids, labels[part], squared[part]), own.parts(n))
-    inertia = float(np.multiply(weights, squared, out=squared).sum())
-    counts = np.bincount(labels, minlength=k)
+    inertia, counts = float(np.multiply(weights, squared, out=squared).sum()), np.bincount(labels, minlength=k)
     if counts.all():
         return Clustering(centroids, labels, counts, inertia, n_iter)
     kept = counts > 0
     return Clustering(centroids[kept], (np.cumsum(kept) - 1)[labels], counts[kept], inertia, n_iter)
+
+
+def _assigned(X: ArrayLike, centroids: ArrayLike, *, distances: bool) -> tuple[IntArray, FloatArray]:
+    """Return what `assign` does; without `distances` these may be anything."""
+    X = as_matrix(X)
+    centroids = as_centroids(centroids, X.shape[1])
+    labels, squared = np.zeros(len(X), np.int64), np.empty(len(X))
+    scale, origin = once_about(X, centroids)
+
+    def assign_part(part: slice) -> None:
+        if not scale:
+            kernels.nearest_centroids(X[part], centroids, labels[part], squared[part])
+            return
+        labels_once(X[part], origin, scale, centroids, labels[part])
+        if distances:
+            kernels.own_distances(X[part], centroids, labels[part], squared[part])
+
+    with team(X.size * len(centroids)) as own:
+        own.each(assign_part, own.parts(len(X), TILE))
+    return labels, squared
 
 
 def _labelling(

@@ -16,7 +16,7 @@ from flareclust.core.arrays import as_count
 from flareclust.core.chunks import PIECE, pieces
 from flareclust.core.disclosure import LEAST_ROWS, check_enough, describable, nothing_to_send
 from flareclust.core.group_kernels import described_groups, rows_of_each
-from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
+from flareclust.core.lloyd import Clustering, assign, kmeans, labels_of, recompute_centroids
 from flareclust.core.seeds import kmeans_plusplus
 
 Seeds = Literal["means", "rows"]
@@ -180,7 +180,7 @@ def lloyd_update(
     """
     check_enough(data, min_count)
     asked = centroids if reported is None else centroids[reported]
-    labels = assign(data, asked)[0] if len(asked) else np.full(len(data), -1, dtype=np.int64)
+    labels = labels_of(data, asked) if len(asked) else np.full(len(data), -1, dtype=np.int64)
     if reported is not None:
         labels = np.append(np.flatnonzero(reported), -1)[labels]
     found, source = means_of_groups(data, labels, centroids)
@@ -242,8 +242,7 @@ def _lending(
 
 def _lent(rows: FloatArray, point: FloatArray, needed: int, min_count: int, known: BoolArray | None) -> BoolArray:
     """Return which of a cluster's rows (n, d) it lends, those nearest to the point (d,) that differ; none where it cannot."""
-    lent = np.zeros(len(rows), dtype=np.bool_)
-    order = np.argsort(((rows - point) ** 2).sum(axis=1), kind="stable")
+    lent, order = np.zeros(len(rows), dtype=np.bool_), np.argsort(((rows - point) ** 2).sum(axis=1), kind="stable")
     lent[order[np.sort(np.unique(rows[order], axis=0, return_index=True)[1])[:needed]]] = True
     if lent.sum() < needed or len(rows) - needed < min_count:
         return np.zeros_like(lent)

@@ -11,9 +11,9 @@ import numpy as np
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import kernels
 from flareclust.core.assessment import assessment_sums
-from flareclust.core.disclosure import check_enough, describable_groups, evidence
-from flareclust.core.group_kernels import rounding_of, rows_of_each, squares_of_each
-from flareclust.core.lloyd import assign, sums_by_label
+from flareclust.core.disclosure import check_enough, describable_groups
+from flareclust.core.group_kernels import evidence_of, rounding_of, rows_of_each, squares_of_each
+from flareclust.core.lloyd import labels_of, sums_by_label
 from flareclust.core.parts import Parts
 
 
@@ -66,7 +66,7 @@ def may_be_described(parts: Parts, groups: Groups, min_count: int, *, ones: Floa
     """Return which of the groups may be described to others (`flareclust.core.disclosure.describable`)."""
     extent = parts.extent
     shared = groups.centroids, groups.first, rounding_of(extent.least, extent.largest)
-    found = parts.each(evidence, groups.labels, shared=shared)
+    found = parts.each(_evidence, groups.labels, shared=shared)
     varied, is_row = np.any([own for own, _ in found], axis=0), np.any([own for _, own in found], axis=0)
     return describable_groups(groups.counts, varied, is_row, groups.first, min_count, ones)
 
@@ -113,11 +113,6 @@ class _Sums(NamedTuple):
     first: FloatArray
 
 
-def labels_of(X: FloatArray, centroids: FloatArray) -> IntArray:
-    """Return the nearest centroid of each row of a part (n,)."""
-    return assign(X, centroids)[0]
-
-
 def _sums(X: FloatArray, labels: IntArray, centroids: FloatArray, origin: FloatArray) -> _Sums:
     k, d = centroids.shape
     squared, sums, mass = np.empty(len(X)), np.zeros((k, d)), np.zeros(k)
@@ -129,6 +124,12 @@ def _sums(X: FloatArray, labels: IntArray, centroids: FloatArray, origin: FloatA
 
 def _renumbered(X: FloatArray, labels: IntArray, numbers: IntArray) -> IntArray:
     return np.asarray(numbers[labels])
+
+
+def _evidence(
+    X: FloatArray, labels: IntArray, centroids: FloatArray, examples: FloatArray, rounding: FloatArray
+) -> tuple[BoolArray, BoolArray]:
+    return evidence_of(X, labels, centroids, examples, rounding)
 
 
 def _squares(X: FloatArray, labels: IntArray, means: FloatArray) -> FloatArray:

@@ -25,7 +25,7 @@ from flareclust._foundation.errors import Refusal, UserError, stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust._foundation.validation import check_choice, check_int, did_you_mean
 from flareclust.core.disclosure import check_enough, disclosable_clusters
-from flareclust.core.lloyd import Clustering, assign, kmeans, recompute_centroids
+from flareclust.core.lloyd import Clustering, assign, kmeans, labels_of, recompute_centroids
 from flareclust.core.local import Sendable, sendable
 from flareclust.core.seeds import kmeans_plusplus
 
@@ -84,8 +84,7 @@ def site_clusters(
         Aborted: `aborted()` became true.
     """
     check_enough(data, min_count)
-    maximum = min(k, len(data) // min_count)
-    cluster = _clustering(data, rng, clusterer, n_init, aborted)
+    maximum, cluster = min(k, len(data) // min_count), _clustering(data, rng, clusterer, n_init, aborted)
     if k_local == _SILHOUETTE:
         found = _best_by_silhouette(data, maximum, cluster, rng, aborted)
     else:
@@ -103,7 +102,7 @@ def refine(data: FloatArray, start: FloatArray, *, clusterer: str, local_iter: i
         At most c clusters in any order, each with the mean of its own rows.
     """
     if clusterer == "kmedoids":
-        nearest_rows = np.unique(assign(start, data)[0])  # the first of equally near ones, so of equal rows
+        nearest_rows = np.unique(labels_of(start, data))  # the first of equally near ones, so of equal rows
         return recompute_centroids(data, _kmedoids(data, nearest_rows, local_iter, aborted))
     found = _cells(data, start)
     for _ in range(local_iter - 1):
@@ -245,7 +244,7 @@ def _as_clustering(data: FloatArray, labels: IntArray) -> Clustering:
 
 def _cells(data: FloatArray, centroids: FloatArray) -> Clustering:
     """Return the clusters of the rows nearest to each centroid that has any, each with its mean: one Lloyd update."""
-    labels = np.unique(assign(data, centroids)[0], return_inverse=True)[1]
+    labels = np.unique(labels_of(data, centroids), return_inverse=True)[1]
     return _as_clustering(data, labels.astype(np.int64))
 
 

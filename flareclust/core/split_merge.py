@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.lloyd import Clustering, assign, lloyd
+from flareclust.core.lloyd import Clustering, labels_of, lloyd
 
 #: Rank of the cluster that is split, and rank of the pair that is joined, of each proposal.
 _PROPOSALS = ((0, 0), (1, 0), (0, 1))
@@ -111,7 +111,7 @@ def search(X: FloatArray, weights: FloatArray, start: FloatArray) -> Clustering:
 
 def _totals(X: FloatArray, weights: FloatArray, centroids: FloatArray) -> Totals:
     """Return what is known by cluster of rows (n, d) of weight 1 or more."""
-    labels, _ = assign(X, centroids)
+    labels = labels_of(X, centroids)
     counts, sums, m2 = np.zeros(len(centroids)), np.zeros_like(centroids), np.zeros_like(centroids)
     np.add.at(counts, labels, weights)
     np.add.at(sums, labels, weights[:, None] * (X - centroids[labels]))

@@ -8,7 +8,7 @@ import numpy as np
 
 from flareclust._foundation.errors import stop_if
 from flareclust._foundation.typing import AbortCheck, FloatArray
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import assign, labels_of
 
 #: Steps of a start, at the most; each leaves out the farthest rows and moves the centroids to the means of the others.
 _STEPS = 20
@@ -60,7 +60,7 @@ def _means(data: FloatArray, centroids: FloatArray) -> FloatArray:
 
     Deviations from the centroids are added up; `recompute_centroids` starts from the overall mean, which gives other last digits.
     """
-    labels = assign(data, centroids)[0]
+    labels = labels_of(data, centroids)
     counts, sums = np.bincount(labels, minlength=len(centroids)), np.zeros_like(centroids)
     np.add.at(sums, labels, data - centroids[labels])
     return centroids + sums / np.maximum(counts, 1)[:, None]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from flareclust._foundation.typing import Array, FloatArray, IntArray
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import assign, labels_of
 from flareclust.core.mixtures import FACTORS, WEIGHTS, Mixture, most_likely
 from flareclust.core.scaling import without_direction
 from flareclust.preparation.scaling import as_clustered, of_directions
@@ -40,11 +40,11 @@ def assign_rows(arrays: Mapping[str, Array], X: FloatArray) -> IntArray:
     """
     centroids = arrays["centroids"]
     if X.shape[1] != centroids.shape[1]:
-        return assign(X, centroids)[0]  # which says what is wrong
+        return labels_of(X, centroids)  # which says what is wrong
     rows = as_clustered(arrays, X)
     if (mixture := mixture_of(arrays)) is not None:
         return most_likely(np.ascontiguousarray(rows), mixture)[0]
     if REPRESENTATIVES in arrays:
         return of_nearest_representative(arrays, rows)
-    labels = assign(rows, as_clustered(arrays, centroids))[0]
+    labels = labels_of(rows, as_clustered(arrays, centroids))
     return np.where(without_direction(X), -1, labels) if of_directions(arrays) else labels

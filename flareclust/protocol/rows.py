@@ -15,7 +15,7 @@ from flareclust.core import profiles as profile_sums
 from flareclust.core.chunks import pieces
 from flareclust.core.disclosure import LEAST_ROWS, check_enough, factor
 from flareclust.core.group_kernels import squares_of_each
-from flareclust.core.lloyd import Clustering, assign, member_statistics
+from flareclust.core.lloyd import Clustering, labels_of, member_statistics
 from flareclust.core.missing.assessment import masked_sums
 from flareclust.core.missing.distances import nearest_by_known
 from flareclust.core.missing.gaps import complete, complete_alone
@@ -264,14 +264,14 @@ class SiteRows:
         if self.distance:
             return nearest_by_known(self.X, centroids, self.distance)
         if self.gaps is not None:
-            labels = assign(complete(self.X, centroids).rows, centroids)[0]
+            labels = labels_of(complete(self.X, centroids).rows, centroids)
             return np.where(np.isnan(self.X).all(axis=1), -1, labels)
         if self.private:  # values whose squares overflow count as the largest that do not
             labels = np.empty(len(self), np.int64)
             for part in pieces(*self.X.shape):
-                labels[part] = assign(np.clip(self.X[part], -LARGEST, LARGEST), centroids)[0]
+                labels[part] = labels_of(np.clip(self.X[part], -LARGEST, LARGEST), centroids)
             return labels
-        labels = assign(self.X, centroids)[0]
+        labels = labels_of(self.X, centroids)
         return np.where(scaling.without_direction(self.X), -1, labels) if self.directions else labels
 
     def means(self, centroids: FloatArray) -> local.Sendable:

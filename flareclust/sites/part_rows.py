@@ -11,6 +11,7 @@ from flareclust._foundation.errors import Refusal
 from flareclust._foundation.typing import BoolArray, FloatArray, IntArray, Message
 from flareclust.core import part_kmeans, part_sums
 from flareclust.core.disclosure import LEAST_ROWS, nothing_to_send
+from flareclust.core.lloyd import labels_of
 from flareclust.core.local import LocalKMeans, Seeds, Sendable, SmallClusters
 from flareclust.core.parts import Parts, View
 from flareclust.core.scaling import Spread, rounded
@@ -116,7 +117,7 @@ class PartRows(SiteRows):
 
     def nearest(self, centroids: FloatArray) -> Iterator[int]:  # type: ignore[override]  # written to a file one by one
         """Give the nearest of centroids (k, d) of each row, part by part."""
-        found = self.parts.in_turn(part_sums.labels_of, shared=(centroids,))
+        found = self.parts.in_turn(labels_of, shared=(centroids,))
         return chain.from_iterable(own.tolist() for own in found)
 
     def update(self, centroids: FloatArray) -> Groups:

@@ -7,7 +7,7 @@ import numpy as np
 
 from flareclust._foundation.errors import JobFailed, UserError
 from flareclust._foundation.typing import FloatArray
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.rounds import HISTORY
 from flareclust.data.tables import Table
 from flareclust.evaluation.scores import unstack
@@ -185,7 +185,7 @@ def _check_embeds(algorithm: Algorithm) -> None:
     for site, rows in sites.items():
         embedded = seen_by(algorithm, Task(StepName.ASSESS, 0, outcome.arrays, site), rows)
         ensure(embedded.shape != rows.shape, algorithm, "rows are not embedded")
-        same = np.array_equal(assign(embedded, outcome.centroids)[0], outcome.labels[site])
+        same = np.array_equal(labels_of(embedded, outcome.centroids), outcome.labels[site])
         ensure(same, algorithm, "labels are not those of the nearest centroids of the embedded rows")
 
 

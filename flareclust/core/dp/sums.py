@@ -19,7 +19,7 @@ from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray
 from flareclust.core.chunks import pieces
 from flareclust.core.dp.box import Box
 from flareclust.core.kernels import two_nearest
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.core.runtime import kernel
 
 #: Integers per 1: fine enough that rounding is far below any noise.
@@ -135,7 +135,7 @@ def cluster_sums(data: FloatArray, own: Box, centroids: FloatArray, radii: Float
     sums = np.zeros((k, d + 2), np.int64)
     for rows in pieces_until(data, aborted):
         values = own.clip(rows)
-        labels, _ = assign(values, centroids)
+        labels = labels_of(values, centroids)
         shift, radius = values - centroids[labels], radii[labels]
         length = np.sqrt((shift**2).sum(axis=1))  # in radii it could be too large to be squared
         contributions = np.empty((len(values), d + 2), np.int64)

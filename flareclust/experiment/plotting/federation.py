@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flareclust._foundation.typing import FloatArray, IntArray
-from flareclust.core.lloyd import assign
+from flareclust.core.lloyd import labels_of
 from flareclust.experiment.plotting.style import (
     INK,
     SOFT,
@@ -90,7 +90,7 @@ def federation_picture(
     d = centroids.shape[1]
     rows, owner, cluster = _sample(list(sites.values()), [labels.get(name) for name in sites])
     unknown = np.array([name not in labels for name in sites], dtype=bool)[owner]
-    cluster[unknown] = assign(np.ascontiguousarray(rows[unknown]), centroids)[0] if unknown.any() else -1
+    cluster[unknown] = labels_of(np.ascontiguousarray(rows[unknown]), centroids) if unknown.any() else -1
     scene = _Scene(
         list(sites),
         rows,
@@ -280,8 +280,7 @@ def _principal_plane(rows: FloatArray, d: int) -> tuple[FloatArray, FloatArray, 
     _, singular, directions = np.linalg.svd(padded, full_matrices=False)
     directions = directions[:2]
     largest = np.abs(directions).argmax(axis=1)
-    directions = directions * np.where(directions[[0, 1], largest] < 0, -1.0, 1.0)[:, None]
-    variance = singular**2
+    directions, variance = directions * np.where(directions[[0, 1], largest] < 0, -1.0, 1.0)[:, None], singular**2
     return mean, directions, variance[:2] / variance.sum() if variance.sum() > 0 else None
 
 

@@ -17,7 +17,7 @@ from rich.text import Text
 from flareclust._foundation.display import in_unit, number_or_dash, printable, shortened, shown, some
 from flareclust._foundation.settings import as_text, expected
 from flareclust._foundation.typing import IntArray
-from flareclust.core.compiled import compile_side_by_side, compiles_first
+from flareclust.core import compiled
 from flareclust.data.labels import LABELS_FILE
 from flareclust.evaluation import stability as cluster_stability
 from flareclust.evaluation.moved import Moved
@@ -125,9 +125,9 @@ def repeats_progress() -> Iterator[Callable[[int, int], None]]:
 
 def compile_if_first() -> None:
     """Compile before a first run, and say so on stderr, as it takes seconds without another sign of life."""
-    if compiles_first():  # plain, since a console makes a part of a notebook's page of it
+    if compiled.compiles_first():  # plain, since a console makes a part of a notebook's page of it
         print("compiling the numeric kernels, once for this installation: up to half a minute", file=sys.stderr)
-        compile_side_by_side()
+        compiled.compile_side_by_side()
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def cache(tmp_path, monkeypatch):
 def compiling(monkeypatch):
     """An entry for each time that kernels would be compiled in processes."""
     found = []
-    monkeypatch.setattr(terminal, "compile_side_by_side", lambda: found.append(1))
+    monkeypatch.setattr(compiled, "compile_side_by_side", lambda: found.append(1))
     return found
 
 

@@ -9,7 +9,10 @@ import pytest
 from flareclust._foundation.errors import UserError
 from flareclust.core import lloyd_team, mixtures, threads
 from flareclust.core.assessment import assessment_sums
-from flareclust.core.lloyd import assign, kmeans, lloyd, moments
+from flareclust.core.disclosure import _described
+from flareclust.core.lloyd import assign, kmeans, labels_of, lloyd, moments
+from flareclust.core.microaggregation import groups_of, in_order
+from flareclust.core.missing import gaps
 from flareclust.core.screen import screen_of
 from flareclust.core.seeds import kmeans_plusplus
 from flareclust.core.threads import THREADS, Team, allowed_threads, set_threads, team
@@ -67,8 +70,49 @@ def test_kmeans_and_its_starts_have_the_same_bits(rows):
 def test_labels_and_assessments_have_the_same_bits(rows):
     X, _, k = rows
     centroids = X[:k] + 0.25
-    assert_same_bits(with_each_number(lambda: assign(X, centroids)))
+    found = with_each_number(lambda: assign(X, centroids))
+    assert_same_bits(found)
+    assert_same_bits([found[0][:1], *with_each_number(lambda: (labels_of(X, centroids),))])
     assert_same_bits(with_each_number(lambda: list(assessment_sums(X, centroids)[1].values())))
+
+
+def test_what_may_be_described_has_the_same_bits(rows):
+    """Also where a cluster has no rows, is one row repeated, or has a centroid that is a row."""
+    X, _, k = rows
+    X[len(X) // 2 :] = np.round(X[len(X) // 2 :])
+    labels = np.arange(len(X)) % (k + 2) - 2
+    labels[labels < 1], labels[-1] = -1, -1
+    X[labels == 1] = X[0]
+    centroids = X[:k] + 0.25
+    centroids[-1] = X[labels == k - 1][-1]
+    found = with_each_number(lambda: _described(X, labels, centroids))
+    assert_same_bits(found)
+    assert found[0][2][-1], "a centroid is a row"
+
+
+def test_labels_that_do_not_fit_are_refused_by_threads_as_well():
+    set_threads(2)
+    for labels in (np.full(9, 3), np.zeros(8, np.int64), np.zeros(10, np.int64)):
+        with pytest.raises((IndexError, ValueError), match=r"no cluster's number|do not fit together"):
+            _described(np.ones((9, 2)), labels, np.ones((2, 2)))
+
+
+def test_rows_with_gaps_are_completed_with_the_same_bits(rows):
+    X, _, k = rows
+    centroids = X[:k].copy()
+    X[:, 0][np.arange(len(X)) % 3 == 0] = np.nan if X.shape[1] > 1 else 0.0
+    assert_same_bits(with_each_number(lambda: gaps.complete(X, centroids)[:1]))
+
+
+@pytest.mark.parametrize(("n", "d", "floor"), [(2000, 3, 5), (700, 2, 3), (520, 6, 40), (40, 1, 9), (2, 2, 3)])
+def test_groups_of_microaggregation_have_the_same_bits(n, d, floor):
+    """Also with rows far away, and repeated ones; the last rows are a segment for themselves."""
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, d)) + 4 * rng.integers(3, size=(n, 1))
+    X[: n // 10], X[n // 10 : n // 9] = np.round(X[: n // 10]), 1e4 * X[n // 10 : n // 9]
+    found = with_each_number(lambda: (groups_of(in_order(X), floor),))
+    assert_same_bits(found)
+    assert found[0][0].max() > 10 or n < 600
 
 
 @pytest.mark.parametrize("shape", ["full", "diag"])
