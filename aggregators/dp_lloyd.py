@@ -133,8 +133,7 @@ class DPLloydAggregator(ClusteringAggregator):
         usable = [reply["cells"] for reply in sent if len(reply["cells"]) == math.prod(shape)]
         if not usable:
             raise JobFailed(f"no site sent the {math.prod(shape)} cells of the grid")
-        noisy = np.sum(usable, axis=0).reshape(shape)
-        noise = self.noise(round_, 1.0, dp_site.GRID_START, len(usable))
+        noisy, noise = np.sum(usable, axis=0).reshape(shape), self.noise(round_, 1.0, dp_site.GRID_START, len(usable))
         centroids, _ = dp_grid.grid_clusters(noisy, noise, dp_grid.cell_centers(box, shape), self.params.k, rng)
         radii = dp_steps.half_way(centroids, box)
         started = self._started(round_.state, centroids, radii, float(noisy.sum()), dp_site.GRID_START)

@@ -163,8 +163,7 @@ class GMMExecutor(ClusteringExecutor):
     def fit(self, task: Task, rows: SiteRows) -> Message:
         """Fit a mixture to the site's rows, and return its components: `weights`, `centroids` and second moments about these, `m2`."""
         covariance: mixtures.Covariance = "full" if task.step == FIT else "diag"
-        described = self._described(rows, covariance)
-        found = rows.clusters(self.params.k, n_init=self.params.n_init)
+        described, found = self._described(rows, covariance), rows.clusters(self.params.k, n_init=self.params.n_init)
         groups = moments_of_all(rows.X, rows.nearest(found.centroids), len(found.centroids))
         start = mixtures.started(*groups, covariance, self.params.reg_covar)
         if start is None:

@@ -48,7 +48,7 @@ def _described(
 ) -> tuple[IntArray, BoolArray, BoolArray, FloatArray]:
     """Return what `described_groups` does, in threads where there are many rows."""
     with team(4 * (X.size + len(X))) as own:
-        if own.threads == 1 or len(labels) != len(X):
+        if own.threads == 1 or X.shape != (len(labels), centroids.shape[1]):
             return group_kernels.described_groups(X, labels, centroids)
         (counts, first), parts = group_kernels.rows_of_each(labels, len(centroids)), own.parts(len(X))
         least, largest = zip(*own.each(lambda part: group_kernels.range_of(X[part]), parts), strict=True)

@@ -37,7 +37,7 @@ class Clustering(NamedTuple):
         centroids: (k, d).
         labels: (n,) int64, each row's nearest centroid.
         counts: (k,) int64 rows of each cluster, whatever their weights.
-        inertia: weighted sum of squared distances to the own centroid.
+        inertia: weighted sum of squared distances to the own centroid; NaN where it was not computed.
         n_iter: iterations run.
     """
 
@@ -173,7 +173,7 @@ def cluster_statistics(X: ArrayLike, labels: ArrayLike, centroids: ArrayLike) ->
 
 
 def member_statistics(X: FloatArray, labels: IntArray, centroids: FloatArray) -> Statistics:
-    """Return `cluster_statistics` of the rows (n, d) whose label is not -1, without a copy of them."""
+    """Return `cluster_statistics` of checked rows (n, d), those whose label is not -1, without a copy of them."""
     return Statistics(*distances_of_each(X, labels, as_centroids(centroids, X.shape[1])))
 
 

@@ -64,7 +64,11 @@ def _of_each(own: Team, work: Callable[[int, int], _T], segments: list[tuple[int
     left = iter(sorted(segments, key=lambda segment: segment[0] - segment[1]))  # threads take one at a time
 
     def take(_: slice) -> None:
-        found.update((segment, work(*segment)) for segment in left)
+        try:
+            found.update((segment, work(*segment)) for segment in left)
+        except BaseException:
+            list(left)  # other threads begin nothing more
+            raise
 
     own.each(take, [slice(0)] * own.threads)
     return [found[segment] for segment in segments]

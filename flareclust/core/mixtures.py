@@ -136,8 +136,7 @@ def prepare(mixture: Mixture) -> Prepared:
         inverse = np.zeros((0, d, d))
         if not diagonal:
             inverse = np.stack([solve_triangular(factor, np.eye(d), lower=True) for factor in factors])
-        reciprocal = 1.0 / own
-        log_scale = np.log(weights) - np.log(own).sum(axis=1) - 0.5 * d * math.log(2 * math.pi)
+        reciprocal, log_scale = 1.0 / own, np.log(weights) - np.log(own).sum(axis=1) - 0.5 * d * math.log(2 * math.pi)
     if not (np.isfinite(inverse).all() and np.isfinite(reciprocal).all() and (log_scale < np.inf).all()):
         raise BadMessage(f"{FACTORS}: expected covariances that have an inverse")
     return Prepared(log_scale, np.ascontiguousarray(means), np.ascontiguousarray(inverse), reciprocal)

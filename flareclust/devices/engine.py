@@ -89,8 +89,7 @@ class _Asking:
     def _parts(self, task: Task, asked: Sequence[str]) -> Iterator[tuple[batches.Part | None, Mapping[int, str]]]:
         everyone = len(asked) == len(self._devices)
         places = np.arange(len(asked)) if everyone else np.array([self._devices.places[name] for name in asked])
-        chunks = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)]
-        workers = allowed_threads()
+        chunks, workers = [places[first : first + CHUNK] for first in range(0, len(places), CHUNK)], allowed_threads()
         with one_thread(), ThreadPoolExecutor(workers) as pool:
             ahead = [pool.submit(self._computed, task, chunk) for chunk in chunks[: 2 * workers]]
             for number, first in enumerate(range(0, len(places), CHUNK)):

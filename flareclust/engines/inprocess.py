@@ -1,6 +1,7 @@
 """The reference engine: one loop over the sites, no processes; sweeps and tests run in it."""
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,6 +9,7 @@ from pathlib import Path
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.typing import AbortCheck, FloatArray, IntArray, Message, Reading, never_abort
+from flareclust.core.threads import THREADS, allowed_threads
 from flareclust.data.memory import site_limit
 from flareclust.data.tables import Rows, Table
 from flareclust.engines.options import JobOptions
@@ -70,6 +72,8 @@ def run_inprocess(
     aggregator.check_sites(list(sites))
     own = None if policy is None else policy.among(list(sites))
     policed = {} if own is None else {site: SimulatedSite.of(own, algorithm) for site in sites}
+    if os.environ.get(THREADS):
+        workers = workers or allowed_threads()  # a wrong number is refused before sites are read
     asking = _Asking(executor, sites, reading, policed, workers)
     outcome = run_federation(
         aggregator,

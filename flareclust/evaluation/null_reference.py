@@ -297,8 +297,7 @@ def explained_by_chance(covariance: FloatArray, ks: Sequence[int], rng: np.rando
     draw, found = _uniform(covariance, _DRAWN), []
     for _ in range(FEWEST):
         rows = draw(rng)
-        total = float(((rows - rows.mean(axis=0)) ** 2).sum())
-        within = [kmeans(rows, k, rng).inertia for k in tried]
+        total, within = float(((rows - rows.mean(axis=0)) ** 2).sum()), [kmeans(rows, k, rng).inertia for k in tried]
         # the variance ratio of Caliński and Harabasz without the number of rows
         ratios = [(total - w) / w / (k - 1) if w > 0 else np.inf for k, w in zip(tried, within, strict=True)]
         found.append(max(ratios, default=0.0))

@@ -146,8 +146,7 @@ class Profiles:
         found: dict[int, IntArray] = {}
         for j in self.ordered if keys.BIN_COUNTS in self.arrays else ():
             places = np.arange(len(self.levels(j)), dtype=np.float64)[:, None]
-            bins = in_bins(places, self.arrays[keys.BIN_EDGES][[j]])[:, 0]
-            counts = self.arrays[keys.BIN_COUNTS][:, j]
+            bins, counts = in_bins(places, self.arrays[keys.BIN_EDGES][[j]])[:, 0], self.arrays[keys.BIN_COUNTS][:, j]
             n, mean, squares = self.cells[:, j], self.arrays[keys.MEANS][:, j], self.arrays[keys.SQUARES][:, j]
             sums = np.array([n * mean, squares + n * mean**2])
             whole = np.abs(sums - np.round(sums)) <= _ROUNDING * np.maximum(np.abs(sums), 1)

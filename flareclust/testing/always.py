@@ -129,8 +129,7 @@ def check_nothing_sent_is_a_row(algorithm: Algorithm) -> None:
     """No vector that leaves a site equals a row of its data, however odd the data are."""
     rng = np.random.default_rng(1)
     ordinary = rng.normal(size=(50, 3))
-    lonely = np.concatenate([ordinary, 1e3 * np.eye(3)])
-    repeated = np.concatenate([ordinary, np.full((20, 3), 99.0)])
+    lonely, repeated = np.concatenate([ordinary, 1e3 * np.eye(3)]), np.concatenate([ordinary, np.full((20, 3), 99.0)])
     # k-means stops on its tolerance here, just when a row has joined another one that was alone until then.
     crowd = np.random.default_rng(32).uniform(-3, 3, 1001)
     joined = np.tile(np.concatenate([crowd, [30.8, 60.0]])[:, None], 3)

@@ -22,8 +22,7 @@ _LINES, _WIDTH = 23, 79
 def printed(result: "Result") -> str:
     """Return what ran, metrics, sizes of clusters, outcomes, warnings, and where the files are."""
     head = [shortened(printable(line), _WIDTH) for line in _head(result)]
-    tail = [shortened(printable(line), _WIDTH) for line in _tail(result)]
-    warnings = result.warnings[:_MOST_WARNINGS]
+    tail, warnings = [shortened(printable(line), _WIDTH) for line in _tail(result)], result.warnings[:_MOST_WARNINGS]
     room = (_LINES - len(head) - len(tail)) // max(len(warnings), 1)
     return "\n".join([*head, *(line for warning in warnings for line in _point(warning, room)), *tail])
 

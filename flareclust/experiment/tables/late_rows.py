@@ -168,8 +168,7 @@ def notes_on(folder: Path, table: Table) -> list[str]:
     if partial.is_partial(arrays) and (table.columns is None or list(table.columns) != columns):
         return []  # it has other columns, or hidden ones
     assessed = (about.get("assessed") or {}).get("rows")
-    notes = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed)
-    row_name = row_name_of(about)
+    notes, row_name = columns_unlike_those_of(arrays, about["params"], columns, table.X, assessed), row_name_of(about)
     far = _far_rows(arrays, about, table, row_name)
     return [*(in_unit(note, row_name) for note in notes), *([far] if far else [])]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from flareclust._foundation.errors import UserError
-from flareclust.core import lloyd_team, mixtures, threads
+from flareclust.core import lloyd_team, microaggregation_kernels, mixtures, threads
 from flareclust.core.assessment import assessment_sums
 from flareclust.core.disclosure import _described
 from flareclust.core.lloyd import assign, kmeans, labels_of, lloyd, moments
@@ -95,6 +95,22 @@ def test_labels_that_do_not_fit_are_refused_by_threads_as_well():
     for labels in (np.full(9, 3), np.zeros(8, np.int64), np.zeros(10, np.int64)):
         with pytest.raises((IndexError, ValueError), match=r"no cluster's number|do not fit together"):
             _described(np.ones((9, 2)), labels, np.ones((2, 2)))
+
+
+def test_a_thread_that_fails_ends_the_search_for_groups(monkeypatch):
+    begun, finish = [], microaggregation_kernels._finish
+
+    def fail_first(*arguments):
+        begun.append(1)
+        if len(begun) == 1:
+            raise MemoryError
+        return finish(*arguments)
+
+    monkeypatch.setattr(microaggregation_kernels, "_finish", fail_first)
+    set_threads(2)
+    with pytest.raises(MemoryError):
+        groups_of(np.random.default_rng(0).normal(size=(30_000, 2)), 5)
+    assert len(begun) < 20, "of more than 60 segments"
 
 
 def test_rows_with_gaps_are_completed_with_the_same_bits(rows):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from flareclust._foundation.errors import Refusal
+from flareclust._foundation.errors import Refusal, UserError
 from flareclust.core.threads import THREADS, side_by_side, team
 from flareclust.engines import site_threads
 from flareclust.engines.inprocess import run_inprocess
@@ -125,3 +125,9 @@ def test_sites_take_no_more_threads_than_the_process_may_use(monkeypatch, sites,
     monkeypatch.setattr(site_threads, "ThreadPoolExecutor", lambda n: taken.append(n) or ThreadPoolExecutor(n))
     run_inprocess(get("pooled"), {}, sites, JobOptions(k=4))
     assert set(taken) == {threads}
+
+
+def test_a_wrong_number_of_threads_is_refused_before_sites_are_read(monkeypatch, tmp_path):
+    monkeypatch.setenv(THREADS, "many")
+    with pytest.raises(UserError, match=f"{THREADS} must be an integer from 1 on, got 'many'"):
+        run_inprocess(get("pooled"), {}, {"a": tmp_path / "none.csv"}, JobOptions(k=4))
