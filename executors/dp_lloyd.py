@@ -19,6 +19,7 @@ Readings and deviations:
    since only it knows whether moments were clear enough for cells.
 """
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import numpy as np
@@ -26,7 +27,7 @@ from pydantic import model_validator
 
 from flareclust._foundation.errors import BadMessage, Refusal
 from flareclust._foundation.settings import OneOf
-from flareclust._foundation.typing import IntArray, Message
+from flareclust._foundation.typing import Array, IntArray, Message
 from flareclust._foundation.validation import LARGEST
 from flareclust.core.dp import axes as dp_axes
 from flareclust.core.dp import sums as dp_sums
@@ -69,6 +70,13 @@ class DPLloydParams(PrivateParams):
     _enough_cells = model_validator(mode="after")(dp_site.check_cells)
 
 
+class _SecondMoments(Schema):
+    def compare(self, message: Mapping[str, Array], sizes: Mapping[str, int]) -> None:
+        """Raise BadMessage unless there is a product for any two columns."""
+        if sizes["t"] != sizes["d"] * (sizes["d"] + 1) // 2:
+            raise BadMessage(f"products: expected one for any two of {sizes['d']} columns, got {sizes['t']}")
+
+
 class DPLloydExecutor(ClusteringExecutor):
     """A site of DP Lloyd."""
 
@@ -79,7 +87,7 @@ class DPLloydExecutor(ClusteringExecutor):
     steps = {
         StepName.CLUSTER: Step(Schema(cells="g"), summed=True),
         BOUNDS: Step(dp_site.BoxSchema(low="d", high="d", radius=""), "bounds", public=True),
-        SECOND_MOMENTS: Step(Schema(rows="", values="d", products="t"), "second_moments", summed=True),
+        SECOND_MOMENTS: Step(_SecondMoments(rows="", values="d", products="t"), "second_moments", summed=True),
         AXES: Step(Schema(cells="g"), "axes", summed=True),
         OUTLINE: Step(Schema(rows="", values="d", squares="d"), "outline", summed=True),
         UPDATE: Step(Schema(shifts="K d", rows="K", squares="K"), "update", summed=True),

@@ -75,8 +75,7 @@ def _sample_means(data: FloatArray, times: IntArray, centroids: FloatArray, min_
     present = np.flatnonzero(size)
     # Offsets from the centroid keep the precision where the data lie far from zero.
     offsets = (x - column[labels] for x, column in zip(data.T, centroids.T, strict=True))
-    sums = np.column_stack([sums_by_label(labels, times * x, len(centroids)) for x in offsets])
-    means = centroids.copy()
+    sums, means = np.column_stack([sums_by_label(labels, times * x, len(centroids)) for x in offsets]), centroids.copy()
     means[present] += sums[present] / size[present, None]
     sample_labels = np.where(times > 0, labels, -1)
     # Two checks: the mean must be of enough drawn rows, and must not equal a row that was not drawn.

@@ -204,8 +204,7 @@ def _initializer(algorithm: str) -> Callable[..., None]:
     ) -> None:
         FederatedClusterer.__init__(self, n_clusters, **settings)
 
-    self_parameter = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)
-    own = _signature(algorithm).parameters.values()
+    self_parameter, own = Parameter("self", Parameter.POSITIONAL_OR_KEYWORD), _signature(algorithm).parameters.values()
     __init__.__signature__ = Signature([self_parameter, *own])  # type: ignore[attr-defined]
     return __init__
 

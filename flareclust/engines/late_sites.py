@@ -94,4 +94,6 @@ def read_finished(folder: Path) -> tuple[Outcome, dict[str, Any]]:
         raise UserError(f"expected a folder with result.npz and result.json: {error}") from None
     if missing := [name for name in ("algorithm", "k", "seed", "params") if name not in about]:
         raise UserError(f"{folder / outcome_files.SUMMARY} does not say {', '.join(missing)}; was it edited?")
+    if odd := [name for name in ("params", "metrics", "assessed") if not isinstance(about.get(name) or {}, dict)]:
+        raise UserError(f"{folder / outcome_files.SUMMARY} has no names and values in {', '.join(odd)}; was it edited?")
     return finished, about

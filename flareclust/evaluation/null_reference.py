@@ -234,8 +234,7 @@ def _one_mode(column: FloatArray) -> FloatArray:
         fit = [isotonic_regression(density[own], sample_weight=widths[own], increasing=up) for own, up in sides]
         fits.append((np.concatenate(fit) * widths).cumsum())
     nearest = min(fits, key=lambda fit: float(np.abs(fit / fit[-1] - below).max()))
-    values = np.interp((np.arange(n) + 0.5) / n, np.append(0.0, nearest / nearest[-1]), edges)
-    step = float(gaps.min())
+    values, step = np.interp((np.arange(n) + 0.5) / n, np.append(0.0, nearest / nearest[-1]), edges), float(gaps.min())
     steps = np.rint((values - at[0]) / step).clip(0, np.rint(np.ptp(at) / step))
     return np.asarray(at[0] + step * steps)
 

@@ -258,8 +258,7 @@ def _chi_square(counts: IntArray) -> OutcomeTest:
     """Return Pearson's test of a table (k, t) of rows by cluster and value."""
     table = counts[counts.sum(axis=1) > 0][:, counts.sum(axis=0) > 0]
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
-    statistic = float(((table - expected) ** 2 / expected).sum())
-    degrees = (table.shape[0] - 1) * (table.shape[1] - 1)
+    statistic, degrees = float(((table - expected) ** 2 / expected).sum()), (table.shape[0] - 1) * (table.shape[1] - 1)
     return OutcomeTest("chi-square test", statistic, degrees, _upper_tail(statistic, degrees))
 
 

@@ -115,8 +115,7 @@ def run_federation(
         JobFailed: a round stayed below its quorum, or no centroid could be found.
     """
     needed = quorum(len(sites if resume is None else resume.progress.sites), options.min_sites)
-    exchanges = exchanging(ask, sorted(sites), needed, on_round)
-    job = ServerJob(aggregator, secure=options.secure_sums)
+    exchanges, job = exchanging(ask, sorted(sites), needed, on_round), ServerJob(aggregator, secure=options.secure_sums)
     if options.secure_sums:
         minimum = options.secure_min_sites or LEAST_SITES
         exchanges = SecureExchanges(ask, exchanges.sites, exchanges.needed, on_round, minimum)

@@ -308,8 +308,7 @@ def read_jobs(folders: Sequence[str | Path]) -> PersonalResult:
     _check_together(jobs)
     of_kfed = len(jobs) > 1 or first.cluster is not None
     method = "ifca" if first.about["algorithm"] == IFCA.name else "kfed" if of_kfed else "global"
-    names = [site for job in jobs for site in job.outcome.sites]
-    before = np.cumsum([0, *(job.models for job in jobs)])
+    names, before = [site for job in jobs for site in job.outcome.sites], np.cumsum([0, *(job.models for job in jobs)])
     used = [
         {int(start + model): None} if model >= 0 else {}
         for start, job in zip(before[:-1], jobs, strict=True)

@@ -138,8 +138,7 @@ class PolicyEnforcer:
         algorithm, private = self._stated(made_under)
         if self.policy.dp is not None and not private:
             raise _against("lets out differentially private numbers only")
-        message = {name: value for name, value in arrays.items() if name != SECONDS}
-        sender = self.known.get(algorithm)
+        message, sender = {name: value for name, value in arrays.items() if name != SECONDS}, self.known.get(algorithm)
         if sender is None or question.step not in sender.job_steps():
             raise _against(
                 f"kept back a reply to the step {question.step} of an algorithm that is not registered there"

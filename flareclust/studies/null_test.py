@@ -53,8 +53,7 @@ def null_test(
     Raises:
         UserError: the rows are not here, or fewer than clusters.
     """
-    k_range = Experiment(**run.experiment).k_range or (run.k, run.k)
-    arrays = {**run.arrays, "centroids": run.centroids}
+    k_range, arrays = Experiment(**run.experiment).k_range or (run.k, run.k), {**run.arrays, "centroids": run.centroids}
     X, site = null_reference.sampled(repeatable(run), stream(run.seed, 0, "null reference"))
     X, names = scaling.filled(arrays, X), dict.fromkeys(name.strip() for name in reference.split(","))
     draws = {name: null_reference.reference_rows(X, site, name, run.params.get("categories") or ()) for name in names}

@@ -8,7 +8,7 @@ import pytest
 from sklearn.cluster import KMeans
 
 import flareclust
-from flareclust._foundation.errors import JobFailed, Refusal
+from flareclust._foundation.errors import BadMessage, JobFailed, Refusal
 from flareclust._foundation.typing import never_abort
 from flareclust.core.lloyd import assign
 from flareclust.engines import inprocess
@@ -203,3 +203,11 @@ def test_clusters_that_are_no_better_than_one_mean_are_said_to_be(epsilon, rows,
     found = [flareclust.run("dp-lloyd", sites, k=3, seed=i, **terms).warnings for i in range(8)]
     said = sum(any("not clearly better than a single mean of all rows" in text for text in one) for one in found)
     assert (said > 0) == warned
+
+
+def test_a_reply_without_a_product_for_any_two_columns_is_that_site_s_fault():
+    schema = DPLloydExecutor.steps[SECOND_MOMENTS].schema
+    reply = {"rows": np.array(9.0), "values": np.ones(3), "products": np.ones(6)}
+    assert schema.check(reply) == {"d": 3, "t": 6}
+    with pytest.raises(BadMessage, match="products: expected one for any two of 3 columns, got 4"):
+        schema.check(reply | {"products": np.ones(4)})

@@ -276,3 +276,14 @@ def test_noise_alone_changes_the_form_of_no_component(rng):
     found = dp_mixtures.next_mixture(before, noisy, noise, "full", 0, cube(d))
     assert np.abs(found.covariances[0] - np.eye(d)).max() < 0.15
     assert np.abs(drawn / rows / kept).max() > 0.15
+
+
+@pytest.mark.parametrize("size", [1.0, 1e12, 1e20, 1e30])
+def test_sums_that_no_rows_have_leave_a_covariance(size):
+    """As a malicious site can send them: far wider in one direction than in the others."""
+    for direction in np.random.default_rng(0).normal(size=(20, 3)):
+        factor = dp_mixtures._factor(
+            np.eye(3), size * np.outer(direction, direction), deviation=0.1, step=1.0, least=1e-3
+        )
+        assert np.isfinite(factor).all()
+        assert (np.diag(factor) > 0).all()

@@ -1,5 +1,6 @@
 """Rows that came after a run at a site that took part: placed, with what has moved since."""
 
+import json
 import re
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pandas as pd
 import pytest
 
 import flareclust
+from flareclust._foundation.errors import UserError
 from flareclust.cli.main import main
 from flareclust.engines.late_sites import read_finished, row_name_of
 from flareclust.evaluation.moved import moved_since
@@ -167,3 +169,11 @@ def test_rows_far_from_every_cluster_are_named_to_the_site(tmp_path, capsys, wit
             page = (tmp_path / "placed" / "placed.html").read_text()
             assert f": {which.replace('<', '&lt;').replace('>', '&gt;')}" in page
             assert "may name single patients" in page
+
+
+def test_an_edited_result_is_named(sites, tmp_path):
+    flareclust.run("portfolio", sites, k=2, profile=False, out=tmp_path / "run")
+    summary = tmp_path / "run" / "result.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"assessed": "all"}))
+    with pytest.raises(UserError, match=r"result\.json has no names and values in assessed; was it edited\?"):
+        read_finished(tmp_path / "run")
