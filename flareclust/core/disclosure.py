@@ -52,11 +52,11 @@ def _described(
             return group_kernels.described_groups(X, labels, centroids)
         (counts, first), parts = group_kernels.rows_of_each(labels, len(centroids)), own.parts(len(X))
         least, largest = zip(*own.each(lambda part: group_kernels.range_of(X[part]), parts), strict=True)
-        about = centroids, X[first], group_kernels.rounding_of(np.min(least, axis=0), np.max(largest, axis=0))
-        varied, is_row = zip(
-            *own.each(lambda part: group_kernels.evidence_of(X[part], labels[part], *about), parts), strict=True
-        )
-        return counts, np.any(varied, axis=0), np.any(is_row, axis=0), about[1]
+        examples, rounding = X[first], group_kernels.rounding_of(np.min(least, axis=0), np.max(largest, axis=0))
+        about = centroids, examples, rounding
+        found = own.each(lambda part: group_kernels.evidence_of(X[part], labels[part], *about), parts)
+        varied, is_row = zip(*found, strict=True)
+        return counts, np.any(varied, axis=0), np.any(is_row, axis=0), examples
 
 
 def describable_groups(

@@ -1,7 +1,7 @@
 """Numba kernels of microaggregation: rows are cut into groups of similar rows, none smaller than a floor.
 
 Serial, and added in a fixed order, as those of core/kernels.py. A segment of rows is `order[lo:hi]`, row numbers of Z; the
-kernels permute it.
+kernels permute it, and threads do so for several segments at once.
 """
 
 from collections.abc import Callable

@@ -72,7 +72,7 @@ def run_inprocess(
     aggregator.check_sites(list(sites))
     own = None if policy is None else policy.among(list(sites))
     policed = {} if own is None else {site: SimulatedSite.of(own, algorithm) for site in sites}
-    workers = workers or (allowed_threads() if os.environ.get(THREADS) else None)  # a wrong one ends here, before rows
+    workers = workers or (allowed_threads() if os.environ.get(THREADS) else None)  # a wrong one is refused first
     asking = _Asking(executor, sites, reading, policed, workers)
     outcome = run_federation(
         aggregator,

@@ -155,7 +155,7 @@ def _factor(before: FloatArray, goal: FloatArray, deviation: float, step: float,
         values, axes = np.linalg.eigh(one + step * change)
         wide = before @ axes * np.sqrt(np.maximum(values, _LEAST))
         values, axes = np.linalg.eigh(wide @ wide.T)
-        values = np.maximum(values, max(least**2, 1e-12 * values.max()))  # or sums of no rows leave no factor
+        values = np.maximum(values, max(least**2, 1e-12 * values.max()))  # or sums of no rows have no factor
         return np.asarray(np.linalg.cholesky((axes * values) @ axes.T), dtype=np.float64)
 
 

@@ -99,12 +99,12 @@ def _nearest(X: FloatArray, known: BoolArray, centroids: FloatArray) -> IntArray
     """Return the centroid (n,) that is nearest in the known cells of each row, by differences; of equals the first."""
     labels, centroids = np.empty(len(X), dtype=np.int64), np.ascontiguousarray(centroids)
 
-    def assign(some: slice) -> None:
+    def assign_part(some: slice) -> None:
         for piece in pieces(some.stop - some.start, X.shape[1]):
             part = slice(some.start + piece.start, some.start + piece.stop)
             cells, weights = np.where(known[part], X[part], 0.0), known[part].astype(np.float64)
             nearest_by_known(cells, weights, centroids, labels[part])
 
     with team(X.size * len(centroids)) as own:
-        own.each(assign, own.parts(len(X)))
+        own.each(assign_part, own.parts(len(X)))
     return labels

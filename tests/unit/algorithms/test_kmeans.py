@@ -177,4 +177,6 @@ def test_settle_puts_centroids_at_the_means_of_their_rows(rng):
     assert np.abs(found.centroids - means).max() > 1e-3, "a tolerance this large should have stopped k-means early"
     np.testing.assert_allclose(settled.centroids, means, rtol=1e-14)
     np.testing.assert_array_equal(settled.labels, found.labels)
+    sse = cluster_statistics(X, settled.labels, settled.centroids).sse
+    assert sse.sum() == pytest.approx(((X - means[found.labels]) ** 2).sum())
     assert np.isnan(settled.inertia), "not computed, and not that of the centroids before"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import flareclust
 from flareclust._foundation.errors import UserError
 from flareclust._foundation.typing import never_abort
-from flareclust.core.lloyd import Clustering
+from flareclust.core.lloyd import Clustering, cluster_statistics
 from flareclust.core.local import dissolve_small, local_clusters
 from flareclust.protocol.registry import get
 from flareclust.protocol.task import StepName, Task
@@ -30,6 +30,8 @@ def test_the_smallest_goes_first_and_joins_the_nearest_by_hand():
     np.testing.assert_allclose(found.centroids.ravel(), [0, (10 + 12 * 2) / 3, 30])
     assert found.counts.tolist() == [5, 3, 4]
     assert found.labels.tolist() == [0] * 5 + [1] * 3 + [2] * 4
+    sse = cluster_statistics(X, found.labels, found.centroids).sse
+    assert sse.sum() == pytest.approx(1 * (4 / 3) ** 2 + 2 * (2 / 3) ** 2)
 
 
 def test_a_joint_cluster_that_is_still_too_small_goes_on():
@@ -62,6 +64,8 @@ def test_all_rows_are_in_groups_of_the_floor(sizes, floor, d, seed):
     np.testing.assert_array_equal(found.counts, np.bincount(found.labels, minlength=len(found.counts)))
     expected = clustering(X, found.labels)
     np.testing.assert_allclose(found.centroids, expected.centroids, atol=1e-9)
+    sse = cluster_statistics(X, found.labels, found.centroids).sse
+    assert sse.sum() == pytest.approx(expected.inertia, abs=1e-9)
     for group in np.unique(labels):  # clusters join whole
         assert len(np.unique(found.labels[labels == group])) == 1
 

@@ -97,20 +97,25 @@ def test_labels_that_do_not_fit_are_refused_by_threads_as_well():
             _described(np.ones((9, 2)), labels, np.ones((2, 2)))
 
 
-def test_a_thread_that_fails_ends_the_search_for_groups(monkeypatch):
-    begun, finish = [], microaggregation_kernels._finish
+def test_a_thread_that_fails_leaves_no_segment_to_the_others():
+    begun = []
 
-    def fail_first(*arguments):
-        begun.append(1)
-        if len(begun) == 1:
+    class InTurn(Team):
+        """One thread after the other."""
+
+        def each(self, work, parts):
+            with pytest.raises(MemoryError):
+                work(parts[0])
+            work(parts[1])
             raise MemoryError
-        return finish(*arguments)
 
-    monkeypatch.setattr(microaggregation_kernels, "_finish", fail_first)
-    set_threads(2)
+    def fail(lo, hi):
+        begun.append((lo, hi))
+        raise MemoryError
+
     with pytest.raises(MemoryError):
-        groups_of(np.random.default_rng(0).normal(size=(30_000, 2)), 5)
-    assert len(begun) < 20, "of more than 60 segments"
+        microaggregation_kernels._of_each(InTurn(2), fail, [(0, 3), (3, 9), (9, 11)])
+    assert begun == [(3, 9)], "the largest"
 
 
 def test_rows_with_gaps_are_completed_with_the_same_bits(rows):
